@@ -1,0 +1,237 @@
+//! Checks a configuration against what Codex takes, before any native effect (R-PRE-1). The first thing that does not fit is the answer.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+use super::{declaration, schema};
+use crate::harness::{Configuration, ModelProtocol, NotAdmitted, Placement};
+
+/// The most bytes of `harness_config` (R-PRE-6).
+const HARNESS_CONFIG: usize = 16 << 10;
+/// The most levels of `harness_config` (R-PRE-6).
+const HARNESS_CONFIG_DEPTH: usize = 32;
+
+/// Native settings that a configuration may carry (R-PRE-6).
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct NativeSettings {
+    /// Replaces Codex's own instructions.
+    pub(super) base_instructions: Option<String>,
+}
+
+/// Checks a whole configuration.
+pub(super) fn check(configuration: &Configuration) -> Result<(), NotAdmitted> {
+    if configuration.placement == Placement::None {
+        return Err(refused("placement", "codex needs a workspace: the placement `none` is not supported"));
+    }
+    match configuration.provider.protocol {
+        ModelProtocol::Responses => {}
+    }
+    if configuration.model.trim().is_empty() {
+        return Err(refused("model", "must not be blank"));
+    }
+    harness_config(&configuration.harness_config)?;
+    let mut names = BTreeMap::new();
+    for (index, function) in configuration.functions.iter().enumerate() {
+        name(index, &function.name, &mut names)?;
+        parameters(index, &function.parameters)?;
+    }
+    Ok(())
+}
+
+/// Checks the name of a function. `taken` has the names before it, spelled as Codex spells them in code mode.
+fn name(index: usize, name: &str, taken: &mut BTreeMap<String, usize>) -> Result<(), NotAdmitted> {
+    let field = format!("tools.functions[{index}].name");
+    if name.trim().is_empty() {
+        return Err(refused(field, "must not be blank"));
+    }
+    if name.len() > declaration::NAME_BYTES {
+        return Err(refused(field, format!("is longer than {} bytes", declaration::NAME_BYTES)));
+    }
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) {
+        return Err(refused(field, format!("must match {}", declaration::NAME_PATTERN)));
+    }
+    let spelled = code_mode_name(name);
+    if let Some(prefix) = declaration::RESERVED_PREFIXES.iter().find(|prefix| spelled.starts_with(**prefix)) {
+        return Err(refused(field, format!("begins with {prefix}, which codex keeps for its own tools")));
+    }
+    if declaration::RESERVED.binary_search(&spelled.as_str()).is_ok() {
+        return Err(refused(field, format!("is the name of a tool of codex ({spelled})")));
+    }
+    match taken.insert(spelled, index) {
+        Some(other) => Err(refused(
+            field,
+            format!("is the same to codex as tools.functions[{other}].name, which does not tell - from _"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A name as Codex spells it for scripts: whatever is no identifier becomes `_`. Functions whose names collide then vanish without a word.
+fn code_mode_name(name: &str) -> String {
+    let mut out: String = name.chars().map(|one| if one == '-' { '_' } else { one }).collect();
+    if out.starts_with(|first: char| first.is_ascii_digit()) {
+        out.replace_range(..1, "_");
+    }
+    out
+}
+
+/// Checks the parameters of a function; they go to Codex as they are.
+pub(super) fn parameters(index: usize, text: &str) -> Result<Box<RawValue>, NotAdmitted> {
+    schema::check_parameters(text)
+        .map_err(|flaw| refused(format!("tools.functions[{index}].parameters"), flaw.to_string()))
+}
+
+/// Reads `harness_config`.
+pub(super) fn harness_config(text: &str) -> Result<NativeSettings, NotAdmitted> {
+    const FIELD: &str = "harness_config";
+    let mut settings = NativeSettings::default();
+    if text.trim().is_empty() {
+        return Ok(settings);
+    }
+    if text.len() > HARNESS_CONFIG {
+        return Err(refused(FIELD, format!("is longer than {HARNESS_CONFIG} bytes")));
+    }
+    let flaw = |flaw: schema::Flaw| refused(FIELD, flaw.to_string());
+    let raw = schema::read(text).map_err(flaw)?;
+    if !raw.get().starts_with('{') {
+        return Err(refused(FIELD, "must be a JSON object"));
+    }
+    schema::walk(&raw, HARNESS_CONFIG_DEPTH).map_err(flaw)?;
+    let members = schema::members(raw.get()).map_err(|_| refused(FIELD, "must be a JSON object"))?;
+    for (name, value) in members {
+        match name.as_str() {
+            "base_instructions" => {
+                let text = serde_json::from_str(value.get());
+                settings.base_instructions =
+                    Some(text.map_err(|_| refused("harness_config.base_instructions", "must be a string"))?);
+            }
+            other => {
+                let shown: String = other.chars().take(64).flat_map(char::escape_debug).collect();
+                return Err(refused(FIELD, format!("has the unknown member {shown}; known is base_instructions")));
+            }
+        }
+    }
+    Ok(settings)
+}
+
+pub(super) fn refused(field: impl Into<String>, message: impl Into<String>) -> NotAdmitted {
+    NotAdmitted { field: field.into(), message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::harness::{FunctionTool, ModelProvider};
+
+    fn configuration() -> Configuration {
+        Configuration {
+            harness: "codex".into(),
+            placement: Placement::Workspace { environment_id: "e".into(), directory: PathBuf::from("/w") },
+            model: "gpt-5.5".into(),
+            instructions: String::new(),
+            provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://h/v1".into() },
+            harness_config: String::new(),
+            functions: Vec::new(),
+        }
+    }
+
+    fn functions(names: &[&str]) -> Configuration {
+        let function =
+            |name: &&str| FunctionTool { name: (*name).into(), description: String::new(), parameters: "{}".into() };
+        Configuration { functions: names.iter().map(function).collect(), ..configuration() }
+    }
+
+    #[track_caller]
+    fn check(configuration: &Configuration, want: &str) {
+        let got = super::check(configuration).map_or_else(|refused| refused.to_string(), |()| "admitted".into());
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn a_plain_configuration_is_admitted() {
+        check(&configuration(), "admitted");
+        let every_kind = ["lookup", "a-b", "A_1", "mcp_x", "MCP__x", &"x".repeat(128)];
+        check(&functions(&every_kind), "admitted");
+    }
+
+    #[test]
+    fn the_first_thing_that_does_not_fit_is_the_answer() {
+        let none = Configuration { placement: Placement::None, model: " ".into(), ..configuration() };
+        check(&none, "placement: codex needs a workspace: the placement `none` is not supported");
+        check(&Configuration { model: " ".into(), ..functions(&[""]) }, "model: must not be blank");
+    }
+
+    #[test]
+    fn names_that_codex_refuses_or_loses_are_refused() {
+        for (name, want) in [
+            ("", "must not be blank"),
+            (" ", "must not be blank"),
+            ("a.b", "must match ^[a-zA-Z0-9_-]+$"),
+            ("é", "must match ^[a-zA-Z0-9_-]+$"),
+            ("a\n", "must match ^[a-zA-Z0-9_-]+$"),
+            ("mcp__x", "begins with mcp__, which codex keeps for its own tools"),
+            ("mcp--x", "begins with mcp__, which codex keeps for its own tools"),
+            ("exec", "is the name of a tool of codex (exec)"),
+            ("exec-command", "is the name of a tool of codex (exec_command)"),
+            ("shell_command", "is the name of a tool of codex (shell_command)"),
+        ] {
+            check(&functions(&["ok", name]), &format!("tools.functions[1].name: {want}"));
+        }
+        check(&functions(&[&"x".repeat(129)]), "tools.functions[0].name: is longer than 128 bytes");
+    }
+
+    #[test]
+    fn names_that_are_one_to_codex_are_refused() {
+        let twice = |at: usize| {
+            format!(
+                "tools.functions[{at}].name: is the same to codex as tools.functions[0].name, which does not tell - from _"
+            )
+        };
+        check(&functions(&["a", "b", "a"]), &twice(2));
+        check(&functions(&["a-b", "a_b"]), &twice(1));
+        check(&functions(&["1a", "_a"]), &twice(1));
+        check(&functions(&["a", "A"]), "admitted");
+    }
+
+    #[test]
+    fn parameters_are_refused_with_their_field() {
+        let mut bad = functions(&["a", "b"]);
+        bad.functions[1].parameters = r#"{"x":99999999999999999999}"#.into();
+        check(&bad, "tools.functions[1].parameters: has an integer outside of -2^63 to 2^64-1 at $.x");
+        bad.functions[0].parameters = "nope".into();
+        check(&bad, "tools.functions[0].parameters: is not JSON: line 1, column 2");
+    }
+
+    #[test]
+    fn native_settings_are_strict() {
+        for (text, want) in [
+            ("", "admitted"),
+            ("{}", "admitted"),
+            (r#"{"base_instructions":"Be brief."}"#, "admitted"),
+            ("[]", "harness_config: must be a JSON object"),
+            ("{", "harness_config: is not JSON: line 1, column 1"),
+            (r#"{"base_instructions":7}"#, "harness_config.base_instructions: must be a string"),
+            (r#"{"base_instructions":null}"#, "harness_config.base_instructions: must be a string"),
+            (
+                r#"{"system_prompt":"x"}"#,
+                "harness_config: has the unknown member system_prompt; known is base_instructions",
+            ),
+            (
+                r#"{"base_instructions":"a","base_instructions":"b"}"#,
+                "harness_config: has a member twice at $.base_instructions",
+            ),
+        ] {
+            check(&Configuration { harness_config: text.into(), ..configuration() }, want);
+        }
+        let long = format!("{{\"base_instructions\":\"{}\"}}", "x".repeat(HARNESS_CONFIG));
+        check(&Configuration { harness_config: long, ..configuration() }, "harness_config: is longer than 16384 bytes");
+        let deep = format!("{{\"x\":{}{}}}", "[".repeat(32), "]".repeat(32));
+        let refused = super::check(&Configuration { harness_config: deep, ..configuration() }).unwrap_err();
+        assert!(refused.message.starts_with("is nested deeper than 32 levels"), "{refused}");
+        let set = harness_config(r#"{"base_instructions":"é"}"#).unwrap();
+        assert_eq!(set.base_instructions.as_deref(), Some("é"));
+    }
+}

@@ -1,0 +1,263 @@
+//! What Codex is told: the start-up file of its home, and the parameters of `thread/start`. Nothing is read here but the folders above the
+//! workspace.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::admission;
+use crate::{
+    harness::{Configuration, Isolation},
+    native::environment::{MARK_VARIABLE, Mark},
+};
+
+/// The provider's name in Codex. It is in no file, since a definition of the same name there would be merged into ours.
+pub(super) const PROVIDER: &str = "runtime-bridge";
+
+/// How often Codex asks a provider again after a failure. Each try shows in an `error` notification, which is why the requests' own silent
+/// tries (`request_max_retries`) are off (R-EVT-10).
+pub(super) const STREAM_RETRIES: u32 = 4;
+
+/// The start-up file. What it switches off is listed in [`super::declaration::SWITCHED_OFF`].
+///
+/// - `plugins`, `apps`, the update check, analytics and feedback are what phones home.
+/// - A shell snapshot writes the shell's environment to disk.
+/// - Without `unbounded_connection_retries = false` a refused connection never ends a Turn.
+/// - A function with the name of a native tool would vanish without a word, were it not for `error_on_tool_collisions`.
+/// - Commands get a core environment and the mark, by which they are known as ours (R-SEC-1, R-DUR-2).
+pub(super) fn start_up_file(mark: &Mark) -> String {
+    format!(
+        r#"check_for_update_on_startup = false
+include_apps_instructions = false
+
+[features]
+apps = false
+goals = false
+memories = false
+plugins = false
+shell_snapshot = false
+unbounded_connection_retries = false
+
+[features.tool_registry]
+error_on_tool_collisions = true
+
+[agents]
+enabled = false
+
+[tools]
+experimental_request_user_input = {{ enabled = false }}
+
+[skills]
+include_instructions = false
+
+[skills.bundled]
+enabled = false
+
+[analytics]
+enabled = false
+
+[feedback]
+enabled = false
+
+[shell_environment_policy]
+inherit = "core"
+ignore_default_excludes = false
+
+[shell_environment_policy.set]
+{MARK_VARIABLE} = {}
+"#,
+        quoted(mark.as_str())
+    )
+}
+
+/// A TOML basic string.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for one in text.chars() {
+        match one {
+            '"' | '\\' => out.extend(['\\', one]),
+            one if one.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(one))),
+            one => out.push(one),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Parameters of `initialize`. Dynamic tools and the cleaning of terminals need the experimental interface.
+pub(super) fn initialize() -> impl Serialize {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Initialize {
+        client_info: ClientInfo,
+        capabilities: Capabilities,
+    }
+    #[derive(Serialize)]
+    struct ClientInfo {
+        name: &'static str,
+        title: &'static str,
+        version: &'static str,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Capabilities {
+        experimental_api: bool,
+        opt_out_notification_methods: [&'static str; 4],
+    }
+    Initialize {
+        client_info: ClientInfo { name: "runtime-bridge", title: "Runtime bridge", version: env!("CARGO_PKG_VERSION") },
+        capabilities: Capabilities {
+            experimental_api: true,
+            // Never used, and the diff of a Turn can be as long as a workspace.
+            opt_out_notification_methods: [
+                "account/rateLimits/updated",
+                "thread/readState/changed",
+                "thread/status/changed",
+                "turn/diff/updated",
+            ],
+        },
+    }
+}
+
+/// Parameters of `thread/start`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ThreadStart<'a> {
+    cwd: &'a Path,
+    model: &'a str,
+    model_provider: &'static str,
+    approval_policy: &'static str,
+    sandbox: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_instructions: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    developer_instructions: Option<&'a str>,
+    dynamic_tools: Vec<DynamicTool<'a>>,
+    config: ThreadConfig<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DynamicTool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: &'a str,
+    description: &'a str,
+    /// The text as Core gave it (R-API-3).
+    input_schema: Box<RawValue>,
+}
+
+/// Settings of this thread alone; the names are those of the start-up file.
+#[derive(Serialize)]
+struct ThreadConfig<'a> {
+    model_providers: BTreeMap<&'static str, Provider<'a>>,
+    projects: BTreeMap<PathBuf, Project>,
+}
+
+#[derive(Serialize)]
+struct Provider<'a> {
+    name: &'static str,
+    base_url: &'a str,
+    wire_api: &'static str,
+    request_max_retries: u32,
+    stream_max_retries: u32,
+    /// Held in memory and written to no file; a variable could be read by what the model runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experimental_bearer_token: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Project {
+    trust_level: &'static str,
+}
+
+/// What `thread/start` depends on beside the configuration.
+pub(super) struct Surroundings<'a> {
+    pub(super) workspace: &'a Path,
+    pub(super) isolation: Isolation,
+    pub(super) trust_workspace: bool,
+    pub(super) model_key: Option<&'a SecretString>,
+}
+
+/// The parameters of `thread/start` for a configuration.
+///
+/// # Errors
+/// What an admission would have refused.
+pub(super) fn thread_start<'a>(
+    configuration: &'a Configuration,
+    surroundings: &Surroundings<'a>,
+) -> Result<ThreadStart<'a>, crate::harness::NotAdmitted> {
+    let native = admission::harness_config(&configuration.harness_config)?;
+    let dynamic_tools = configuration.functions.iter().enumerate().map(|(index, function)| {
+        let input_schema = admission::parameters(index, &function.parameters)?;
+        Ok(DynamicTool { kind: "function", name: &function.name, description: &function.description, input_schema })
+    });
+    let provider = Provider {
+        name: PROVIDER,
+        base_url: &configuration.provider.base_url,
+        wire_api: "responses",
+        request_max_retries: 0,
+        stream_max_retries: STREAM_RETRIES,
+        experimental_bearer_token: surroundings.model_key.map(ExposeSecret::expose_secret),
+    };
+    let trust_level = if surroundings.trust_workspace { "trusted" } else { "untrusted" };
+    let projects = trust_keys(surroundings.workspace).into_iter().map(|path| (path, Project { trust_level }));
+    Ok(ThreadStart {
+        cwd: surroundings.workspace,
+        model: &configuration.model,
+        model_provider: PROVIDER,
+        approval_policy: APPROVAL_POLICY,
+        sandbox: match surroundings.isolation {
+            Isolation::Outer => "danger-full-access",
+            Isolation::Native => "workspace-write",
+        },
+        base_instructions: native.base_instructions,
+        developer_instructions: Some(configuration.instructions.as_str()).filter(|text| !text.is_empty()),
+        dynamic_tools: dynamic_tools.collect::<Result<_, _>>()?,
+        config: ThreadConfig { model_providers: BTreeMap::from([(PROVIDER, provider)]), projects: projects.collect() },
+    })
+}
+
+/// The only policy: nobody is there to be asked (R-PLC-1).
+pub(super) const APPROVAL_POLICY: &str = "never";
+
+/// What `thread/start` answers as the sandbox's type.
+pub(super) fn sandbox_kind(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::Outer => "dangerFullAccess",
+        Isolation::Native => "workspaceWrite",
+    }
+}
+
+/// Every folder under which Codex may look up the trust of a workspace: itself, each folder above it that holds a repository, and the main
+/// repository of a linked work tree. Without an entry a writable sandbox makes Codex trust the repository and run what its configuration says.
+fn trust_keys(workspace: &Path) -> Vec<PathBuf> {
+    let mut keys = vec![workspace.to_owned()];
+    for folder in workspace.ancestors() {
+        let git = folder.join(".git");
+        if git.symlink_metadata().is_err() {
+            continue;
+        }
+        keys.push(folder.to_owned());
+        // A linked work tree has a file: "gitdir: <main>/.git/worktrees/<name>".
+        let main = fs::read_to_string(&git).ok().and_then(|text| {
+            let gitdir = folder.join(text.strip_prefix("gitdir:")?.trim());
+            let root =
+                gitdir.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == ".git"))?.parent()?;
+            root.canonicalize().ok()
+        });
+        keys.extend(main);
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+#[cfg(test)]
+mod tests;

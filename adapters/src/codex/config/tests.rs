@@ -1,0 +1,90 @@
+use super::*;
+use crate::harness::{FunctionTool, ModelProtocol, ModelProvider, Placement};
+
+fn configuration(workspace: &Path) -> Configuration {
+    Configuration {
+        harness: "codex".into(),
+        placement: Placement::Workspace { environment_id: "e".into(), directory: workspace.to_owned() },
+        model: "gpt-5.5".into(),
+        instructions: "Answer in one word.".into(),
+        provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://models.example/v1".into() },
+        harness_config: r#"{"base_instructions":"You are a test."}"#.into(),
+        functions: vec![FunctionTool {
+            name: "lookup".into(),
+            description: "Looks it up.".into(),
+            parameters: r#"{ "type":"object", "z":1.50, "a":{"maximum":12345678901234567890} }"#.into(),
+        }],
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::current_exe().unwrap().with_file_name(format!("codex-config-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder.canonicalize().unwrap()
+}
+
+fn params(workspace: &Path, surroundings: &Surroundings<'_>) -> String {
+    let configuration = configuration(workspace);
+    serde_json::to_string(&thread_start(&configuration, surroundings).unwrap()).unwrap()
+}
+
+#[test]
+fn the_start_up_file_is_as_reviewed() {
+    insta::assert_snapshot!(start_up_file(&Mark::new("st", "ex")));
+}
+
+#[test]
+fn the_mark_is_quoted() {
+    assert_eq!(quoted("a\"b\\c\n\u{7f}é"), r#""a\"b\\c\u000A\u007Fé""#);
+}
+
+#[test]
+fn the_parameters_of_a_thread_are_as_reviewed() {
+    let key = SecretString::from("sk-canary");
+    let workspace = Path::new("/nowhere/w");
+    let outer = Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: Some(&key) };
+    insta::assert_snapshot!(params(workspace, &outer).replace(",\"", ",\n\""));
+}
+
+#[test]
+fn without_a_key_and_with_the_native_sandbox() {
+    let workspace = Path::new("/nowhere/w");
+    let native = Surroundings { workspace, isolation: Isolation::Native, trust_workspace: true, model_key: None };
+    let text = params(workspace, &native);
+    assert!(!text.contains("experimental_bearer_token"), "{text}");
+    assert!(text.contains(r#""sandbox":"workspace-write""#), "{text}");
+    assert!(text.contains(r#""/nowhere/w":{"trust_level":"trusted"}"#), "{text}");
+}
+
+#[test]
+fn schemas_keep_their_text() {
+    let workspace = Path::new("/nowhere/w");
+    let outer = Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: None };
+    let schema = configuration(workspace).functions.remove(0).parameters;
+    assert!(params(workspace, &outer).contains(&schema));
+}
+
+#[test]
+fn empty_instructions_replace_and_add_nothing() {
+    let workspace = Path::new("/nowhere/w");
+    let outer = Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: None };
+    let plain =
+        Configuration { instructions: String::new(), harness_config: String::new(), ..configuration(workspace) };
+    let text = serde_json::to_string(&thread_start(&plain, &outer).unwrap()).unwrap();
+    assert!(!text.contains("Instructions"), "{text}");
+}
+
+#[test]
+fn every_repository_above_the_workspace_is_named() {
+    let top = folder("trust");
+    let workspace = top.join("outer/inner/deep");
+    fs::create_dir_all(&workspace).unwrap();
+    fs::create_dir_all(top.join("outer/.git")).unwrap();
+    fs::create_dir_all(top.join("main/.git/worktrees/wt")).unwrap();
+    let gitdir = format!("gitdir: {}\n", top.join("main/.git/worktrees/wt").display());
+    fs::write(top.join("outer/inner/.git"), gitdir).unwrap();
+    let keys: Vec<_> = trust_keys(&workspace).into_iter().filter(|key| key.starts_with(&top)).collect();
+    assert_eq!(keys, [top.join("main"), top.join("outer"), top.join("outer/inner"), workspace]);
+    fs::remove_dir_all(top).unwrap();
+}

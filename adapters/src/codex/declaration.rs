@@ -1,0 +1,92 @@
+//! What Codex supports, and what is switched off in it (R-CAP-1, R-CAP-2).
+
+use super::{KIND, Settings, probe::Found};
+use crate::harness::{Availability, Capability, Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol};
+
+/// The version on which everything here was proved (R-CAP-5).
+pub(super) const QUALIFIED: &str = "0.171.0";
+
+/// Native rule for names of functions.
+pub(super) const NAME_PATTERN: &str = "^[a-zA-Z0-9_-]+$";
+/// Native limit for names of functions.
+pub(super) const NAME_BYTES: usize = 128;
+
+/// Names that Codex keeps: the tools of its namespaces, as scripts see them.
+pub(super) const RESERVED_PREFIXES: &[&str] = &["clock__", "collaboration__", "mcp__", "multi_agent_v1__", "web__"];
+
+/// Names of Codex's own tools, over all bundled models, with code mode and with what the bridge switches off. A function of the same name
+/// fails the Turn, or vanishes from what the model is offered (`shell_command` does for every model).
+pub(super) const RESERVED: &[&str] = &[
+    "apply_patch",
+    "create_goal",
+    "exec",
+    "exec_command",
+    "get_goal",
+    "list_mcp_resource_templates",
+    "list_mcp_resources",
+    "literature_search_query",
+    "local_shell",
+    "read_mcp_resource",
+    "request_user_input",
+    "request_user_input_async",
+    "send_message_to_user_async",
+    "send_user_message_async",
+    "shell",
+    "shell_command",
+    "tool_search",
+    "update_goal",
+    "update_plan",
+    "view_image",
+    "wait",
+    "web_search",
+    "write_stdin",
+];
+
+/// What the start-up file switches off beyond what phones home.
+pub(super) const SWITCHED_OFF: &[&str] =
+    &["agents", "apps", "goals", "memories", "plugins", "shell_snapshot", "skill_instructions", "user_questions"];
+
+/// The declaration for what was found on this machine.
+pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
+    use Capability::{FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, ParallelFunctionCalls, Usage};
+    let Found { program, version, trouble } = found;
+    let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
+    Declaration {
+        kind: KIND,
+        qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
+        version,
+        availability,
+        none: Vec::new(),
+        workspace: vec![LocalEnvironment, FunctionTools, ParallelFunctionCalls, MessageObservation, Usage, HomeRemoval],
+        limits: Limits {
+            function_names: FunctionNames {
+                pattern: NAME_PATTERN,
+                max_bytes: NAME_BYTES,
+                reserved: RESERVED,
+                reserved_prefixes: RESERVED_PREFIXES,
+            },
+            model_protocols: vec![ModelProtocol::Responses],
+            argument_fidelity: JsonFidelity::Value,
+            schema_fidelity: JsonFidelity::LossySchema,
+            integer_64: true,
+            // A call that nobody answers holds the Turn for ever.
+            native_call_timeout: None,
+        },
+        switched_off: SWITCHED_OFF.to_vec(),
+        isolation: settings.isolation,
+        trust_workspace: settings.trust_workspace,
+        program,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted_for_look_up_and_for_readers() {
+        for list in [RESERVED, RESERVED_PREFIXES, SWITCHED_OFF] {
+            assert!(list.is_sorted(), "{list:?}");
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! The owner of one Executor: a task that reads the process for ever, takes orders, gives reports, and performs what the Turn's state machine
+//! asks for. Nothing holds it up but a full channel of reports, and even then it takes orders.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use tokio::{
+    process::ChildStdout,
+    sync::mpsc,
+    time::{self, Instant},
+};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    Timing,
+    events::Items,
+    failure::{Cleaner, Errors},
+    functions::Calls,
+    turn::{Effect, Event, Timer, Turn},
+    wire,
+};
+use crate::{
+    harness::{BoxFuture, Exit, Failure, FailureCode, Order, Report},
+    native::{
+        lines::{Line, LineError, LineReader},
+        process::{self, Control, ExitStatus},
+        rpc::{self, SendError, Writer},
+        tree::{self, ProcessId, Surplus},
+    },
+};
+
+mod inbox;
+
+/// Codex's own helper programs, as the kernel has their names (15 bytes): they stay between Turns.
+const HELPERS: &[&str] = &["codex-code-mode"];
+/// How long ending the surplus may take before everything is ended.
+const SURPLUS_LIMIT: Duration = Duration::from_secs(5);
+/// How long an idle process may take to leave by itself once its input is closed; it takes less than 100 ms.
+const EOF_WAIT: Duration = Duration::from_secs(1);
+/// How long output is read after the exit, and an exit waited for after the output's end (R-EVT-7).
+const DRAIN: Duration = Duration::from_millis(400);
+/// Between two tries to queue a line for a process that does not read.
+const QUEUE_AGAIN: Duration = Duration::from_millis(20);
+/// Orders that are taken while the Session does not take reports.
+const BACKLOG: usize = 2048;
+/// Native turns that are over and whose late messages are known as such.
+const PAST: usize = 64;
+
+/// What an owner is made of.
+pub(super) struct Parts {
+    pub(super) timing: Timing,
+    pub(super) writer: Writer,
+    pub(super) writers: TaskTracker,
+    pub(super) lines: LineReader<ChildStdout>,
+    pub(super) control: Control,
+    pub(super) cleaner: Cleaner,
+    pub(super) next_id: u64,
+    pub(super) thread_id: String,
+    pub(super) functions: Vec<String>,
+    pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) reports: mpsc::Sender<Report>,
+}
+
+/// The owner task's state.
+pub(super) struct Owner {
+    timing: Timing,
+    writer: Writer,
+    writers: TaskTracker,
+    lines: LineReader<ChildStdout>,
+    control: Control,
+    cleaner: Cleaner,
+    orders: mpsc::Receiver<Order>,
+    /// Orders that were taken while a report waited.
+    backlog: VecDeque<Order>,
+    /// Nobody gives orders any more.
+    orphaned: bool,
+    reports: mpsc::Sender<Report>,
+    thread_id: String,
+    next_id: u64,
+    /// What we asked and was not answered.
+    asked: BTreeMap<u64, Asked>,
+    /// Lines on their way into the pipe, with the call whose result they carry.
+    writes: FuturesUnordered<BoxFuture<'static, Written>>,
+    /// Work on the process tree; at most one at a time.
+    background: Option<BoxFuture<'static, Background>>,
+    timers: BTreeMap<Timer, Instant>,
+    life: Life,
+    turn: Option<Turn>,
+    input: Option<Input>,
+    /// What descended from the keeper before the Turn.
+    before: BTreeSet<ProcessId>,
+    items: Items,
+    calls: Calls,
+    errors: Errors,
+    /// The last `error` that was not to be retried; `turn/completed` repeats it.
+    final_error: Option<Failure>,
+    past: VecDeque<String>,
+    skipped: Skipped,
+}
+
+/// How far the process is from its end.
+#[derive(Debug, Default)]
+struct Life {
+    /// Its input is closed.
+    retiring: bool,
+    /// When the keeper is asked for the end.
+    end_at: Option<Instant>,
+    /// When its end is given up on.
+    give_up_at: Option<Instant>,
+    /// Its output has ended.
+    silent: bool,
+    exit: Option<process::Exit>,
+    /// Until when output is read after the exit.
+    drain_until: Option<Instant>,
+}
+
+/// The input of a Turn, until Codex has taken it.
+struct Input {
+    texts: Vec<String>,
+    client_id: String,
+}
+
+/// What became of a line, and the call whose result it carried.
+type Written = (Option<String>, Result<(), SendError>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Start,
+    Interrupt,
+    Clean,
+}
+
+enum Background {
+    Snapshot(BTreeSet<ProcessId>),
+    Surplus(Surplus),
+}
+
+/// Lines that were read and led to nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Skipped {
+    /// Not JSON, not UTF-8, or not what the method needs.
+    malformed: u64,
+    /// Of a kind that the adapter does not know.
+    unknown: u64,
+    /// Of another thread.
+    foreign: u64,
+    /// Of a native turn that is over, or that does not fit the state (R-EVT-6).
+    late: u64,
+}
+
+enum Happened {
+    Ordered(Option<Order>),
+    Read(Result<Option<Line>, LineError>),
+    Written(Written),
+    Done(Background),
+    Exited(process::Exit),
+    Due,
+}
+
+impl Owner {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { timing, writer, writers, lines, control, cleaner, next_id, thread_id, functions, orders, reports } =
+            parts;
+        Self {
+            timing,
+            writer,
+            writers,
+            lines,
+            control,
+            cleaner,
+            orders,
+            backlog: VecDeque::new(),
+            orphaned: false,
+            reports,
+            thread_id,
+            next_id,
+            asked: BTreeMap::new(),
+            writes: FuturesUnordered::new(),
+            background: None,
+            timers: BTreeMap::new(),
+            life: Life::default(),
+            turn: None,
+            input: None,
+            before: BTreeSet::new(),
+            items: Items::default(),
+            calls: Calls::new(functions),
+            errors: Errors::default(),
+            final_error: None,
+            past: VecDeque::new(),
+            skipped: Skipped::default(),
+        }
+    }
+
+    /// Works until the process is gone.
+    pub(super) async fn run(mut self) {
+        while !self.is_over() {
+            match self.next().await {
+                Happened::Ordered(Some(order)) => self.ordered(order).await,
+                Happened::Ordered(None) => self.orphan().await,
+                Happened::Read(line) => self.read(line).await,
+                Happened::Written(written) => self.written(written).await,
+                Happened::Done(background) => self.done(background).await,
+                Happened::Exited(exit) => {
+                    self.life.exit = Some(exit);
+                    self.life.drain_until = Some(Instant::now() + DRAIN);
+                }
+                Happened::Due => self.due().await,
+            }
+        }
+        self.close().await;
+    }
+
+    /// The process is gone and everything that it wrote is read, or its end is given up on.
+    fn is_over(&self) -> bool {
+        let now = Instant::now();
+        let drained = self.life.silent || self.life.drain_until.is_some_and(|until| until <= now);
+        (self.life.exit.is_some() && drained) || self.life.give_up_at.is_some_and(|at| at <= now)
+    }
+
+    async fn next(&mut self) -> Happened {
+        if let Some(order) = self.backlog.pop_front() {
+            return Happened::Ordered(Some(order));
+        }
+        if self.orphaned && !self.life.retiring {
+            return Happened::Ordered(None);
+        }
+        let due = self.next_due();
+        // CANCEL: each arm keeps what it has when another one wins: channels and the line reader by themselves, the background work because it
+        // is only borrowed.
+        tokio::select! {
+            order = self.orders.recv(), if !self.orphaned => Happened::Ordered(order),
+            line = self.lines.next(), if !self.life.silent => Happened::Read(line),
+            Some(written) = self.writes.next(), if !self.writes.is_empty() => Happened::Written(written),
+            done = working(&mut self.background), if self.background.is_some() => {
+                self.background = None;
+                Happened::Done(done)
+            }
+            exit = self.control.exited(), if self.life.exit.is_none() => Happened::Exited(exit),
+            () = time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happened::Due,
+        }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until];
+        self.timers.values().copied().chain(life.into_iter().flatten()).min()
+    }
+
+    async fn due(&mut self) {
+        let now = Instant::now();
+        if self.life.end_at.is_some_and(|at| at <= now) {
+            self.life.end_at = None;
+            self.control.end();
+        }
+        while let Some(timer) = self.timers.iter().find(|(_, at)| **at <= now).map(|(timer, _)| *timer) {
+            self.timers.remove(&timer);
+            self.feed(Event::Expired(timer)).await;
+        }
+    }
+
+    async fn ordered(&mut self, order: Order) {
+        match order {
+            Order::Start { input, client_id } if self.turn.is_none() && !self.life.retiring => {
+                self.items = Items::new(self.items.total());
+                self.calls.begin();
+                self.errors = Errors::default();
+                self.final_error = None;
+                self.turn = Some(Turn::new(self.timing));
+                self.input = Some(Input { texts: input, client_id });
+                // What is there before the input is submitted is not of this Turn (R-CAN-2).
+                let keeper = self.control.keeper_pid();
+                self.background = Some(Box::pin(async move {
+                    let snapshot = tokio::task::spawn_blocking(move || tree::descendants(keeper)).await;
+                    Background::Snapshot(snapshot.unwrap_or_else(|_| tree::descendants(keeper)))
+                }));
+            }
+            Order::Start { .. } => tracing::error!("a Turn was started on an Executor that is not idle"),
+            Order::Answer { call_id, result } => {
+                let lines = self.calls.answered(&call_id, &result);
+                for (index, line) in lines.into_iter().enumerate() {
+                    self.write(line, (index == 0).then(|| call_id.clone()));
+                }
+            }
+            Order::Interrupt => self.feed(Event::Interrupt).await,
+            Order::Close if self.turn.is_some() => self.feed(Event::Close).await,
+            Order::Close => self.retire(EOF_WAIT),
+        }
+    }
+
+    /// The Session let go of the Executor.
+    async fn orphan(&mut self) {
+        self.orphaned = true;
+        if self.turn.is_some() {
+            self.feed(Event::Close).await;
+        }
+        self.retire(Duration::ZERO);
+    }
+
+    async fn written(&mut self, written: Written) {
+        match written {
+            (Some(call), Ok(())) => {
+                if let Some(report) = self.calls.written(&call) {
+                    self.emit(report).await;
+                }
+            }
+            (None, Ok(())) => {}
+            // The process is going or gone, and its exit ends the Turn.
+            (_, Err(error)) => tracing::debug!(%error, "a line was not written"),
+        }
+    }
+
+    async fn done(&mut self, background: Background) {
+        match background {
+            Background::Snapshot(before) => {
+                self.before = before;
+                self.submit();
+            }
+            Background::Surplus(Surplus { ended, left }) => {
+                if ended + left > 0 {
+                    tracing::info!(ended, left, "processes of a Turn were still there after its end");
+                }
+                self.feed(Event::SurplusEnded { left }).await;
+            }
+        }
+    }
+
+    /// Gives an event to the Turn and performs what it asks for.
+    async fn feed(&mut self, event: Event) {
+        let Some(turn) = &mut self.turn else { return };
+        let mut effects = Vec::new();
+        if let Err(misfit) = turn.on(event, &mut effects) {
+            tracing::debug!(%misfit, "skipped");
+            self.skipped.late += 1;
+        }
+        for effect in effects {
+            match effect {
+                Effect::Report(report) => self.emit(report).await,
+                Effect::Submit => self.submit(),
+                Effect::Interrupt { native } => {
+                    let params = wire::TurnInterrupt { thread_id: &self.thread_id, turn_id: &native };
+                    self.ask(Asked::Interrupt, "turn/interrupt", rpc::request(self.next_id, "turn/interrupt", &params));
+                }
+                Effect::Clean => {
+                    self.items.stop();
+                    let method = "thread/backgroundTerminals/clean";
+                    let params = wire::ThreadRef { thread_id: &self.thread_id };
+                    self.ask(Asked::Clean, method, rpc::request(self.next_id, method, &params));
+                }
+                Effect::EndSurplus => {
+                    let (keeper, before) = (self.control.keeper_pid(), std::mem::take(&mut self.before));
+                    self.background = Some(Box::pin(async move {
+                        Background::Surplus(tree::end_surplus(keeper, &before, HELPERS, SURPLUS_LIMIT).await)
+                    }));
+                }
+                Effect::Retire => self.retire(Duration::ZERO),
+                Effect::Arm(timer, after) => {
+                    self.timers.insert(timer, Instant::now() + after);
+                }
+                Effect::Disarm(timer) => {
+                    self.timers.remove(&timer);
+                }
+            }
+        }
+        if self.turn.as_ref().is_some_and(Turn::is_settled) {
+            self.settled();
+        }
+    }
+
+    fn settled(&mut self) {
+        let native = self.turn.take().and_then(|turn| turn.native().map(str::to_owned));
+        if self.past.len() == PAST {
+            self.past.pop_front();
+        }
+        self.past.extend(native);
+        self.asked.clear();
+        self.background = None;
+        self.input = None;
+        tracing::debug!(skipped = ?self.skipped, "the Turn is settled");
+    }
+
+    fn submit(&mut self) {
+        let Some(input) = &self.input else { return };
+        let params = wire::TurnStart {
+            thread_id: &self.thread_id,
+            client_user_message_id: &input.client_id,
+            input: input.texts.iter().map(|text| wire::TextInput { kind: "text", text }).collect(),
+        };
+        self.ask(Asked::Start, "turn/start", rpc::request(self.next_id, "turn/start", &params));
+    }
+
+    fn ask(&mut self, what: Asked, method: &str, line: Result<Bytes, rpc::EncodeError>) {
+        match line {
+            Ok(line) => {
+                self.asked.insert(self.next_id, what);
+                self.next_id += 1;
+                self.write(line, None);
+            }
+            Err(error) => tracing::error!(%error, method, "a request could not be written as JSON"),
+        }
+    }
+
+    /// Queues a line behind those before it; one that finds no room is queued as soon as there is.
+    fn write(&mut self, line: Bytes, call: Option<String>) {
+        let writer = self.writer.clone();
+        let mut notice = writer.send_noticed(line.clone());
+        self.writes.push(Box::pin(async move {
+            loop {
+                match notice.await {
+                    Err(SendError::Full) => {
+                        time::sleep(QUEUE_AGAIN).await;
+                        notice = writer.send_noticed(line.clone());
+                    }
+                    outcome => return (call, outcome),
+                }
+            }
+        }));
+    }
+
+    /// Closes the input and, after `wait`, has everything ended (R-CAN-4).
+    fn retire(&mut self, wait: Duration) {
+        let now = Instant::now();
+        if !self.life.retiring {
+            self.life.retiring = true;
+            self.writer.close();
+            self.life.give_up_at = Some(now + self.timing.settlement);
+        }
+        if wait.is_zero() {
+            self.life.end_at = None;
+            self.control.end();
+        } else if self.life.end_at.is_none() {
+            self.life.end_at = Some(now + wait);
+        }
+    }
+
+    /// Gives a report. While the Session does not take it, its orders are taken and kept, so that neither waits for the other.
+    async fn emit(&mut self, report: Report) {
+        loop {
+            tokio::select! {
+                biased;
+                room = self.reports.reserve() => {
+                    // Without a listener the missing orders end the process.
+                    if let Ok(room) = room {
+                        room.send(report);
+                    }
+                    return;
+                }
+                order = self.orders.recv(), if !self.orphaned && self.backlog.len() < BACKLOG => match order {
+                    Some(order) => self.backlog.push_back(order),
+                    None => self.orphaned = true,
+                },
+            }
+        }
+    }
+
+    /// The last reports: whatever was running ended with the process.
+    async fn close(mut self) {
+        let exit = self.life.exit.map(exit_of);
+        if let (Some(seen), Some(exit)) = (self.life.exit, exit) {
+            let said = self.cleaner.clean_tail(&self.control.stderr_tail());
+            let foreign_signal = seen.is_foreign_signal();
+            self.feed(Event::Exited { exit, foreign_signal, said }).await;
+        } else {
+            let message = "codex could not be ended".to_owned();
+            let failure = Failure { code: FailureCode::HarnessExited, message, http_status: None, exit: None };
+            self.feed(Event::Fault(failure)).await;
+            self.feed(Event::Expired(Timer::Settlement)).await;
+        }
+        let keeper = self.control.keeper_pid();
+        let survivors = match exit {
+            Some(_) => 0,
+            None => u32::try_from(tree::descendants(keeper).len()).unwrap_or(u32::MAX),
+        };
+        self.emit(Report::Closed { exit, survivors }).await;
+        tracing::debug!(skipped = ?self.skipped, ?exit, survivors, "an Executor is closed");
+        self.writer.close();
+        drop(self.control);
+        self.writers.close();
+        self.writers.wait().await;
+    }
+
+    /// A line was read, or there are no more.
+    async fn read(&mut self, line: Result<Option<Line>, LineError>) {
+        match line {
+            // Cut by the end of the process: Codex ends every message with a newline.
+            Ok(Some(line)) if line.truncated => self.skipped.malformed += 1,
+            Ok(Some(line)) => self.message(&line).await,
+            Ok(None) | Err(LineError::Io(_)) => self.silence(),
+            Err(LineError::TooLong { limit }) => {
+                let message = format!("codex wrote a line of more than {limit} bytes");
+                let failure = Failure { code: FailureCode::LineTooLarge, message, http_status: None, exit: None };
+                self.feed(Event::Fault(failure)).await;
+                self.retire(Duration::ZERO);
+            }
+        }
+    }
+
+    /// The output has ended. The process should be gone in a moment; if it is not, it is of no use.
+    fn silence(&mut self) {
+        self.life.silent = true;
+        if self.life.exit.is_none() {
+            self.retire(DRAIN);
+        }
+    }
+}
+
+async fn working(background: &mut Option<BoxFuture<'static, Background>>) -> Background {
+    match background {
+        Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn exit_of(exit: process::Exit) -> Exit {
+    match exit.status {
+        ExitStatus::Code(code) => Exit::Code(code),
+        ExitStatus::Signal(signal) => Exit::Signal(signal),
+    }
+}

@@ -1,0 +1,278 @@
+//! What an owner does with a message: answers go to what was asked, notifications are routed by thread and native turn (R-EVT-6), requests are
+//! always answered (R-PLC-1).
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::{Asked, Owner, rpc, wire};
+use crate::{
+    codex::{
+        functions,
+        start::METHOD_NOT_FOUND,
+        turn::{Ending, Event, Status},
+    },
+    harness::{Failure, FailureCode, ReasoningText, Report},
+    native::rpc::{Message, RpcError},
+};
+
+/// `Server overloaded; retry later.`
+const OVERLOADED: i64 = -32001;
+/// Most client errors; too large an input has −32602.
+const INVALID: [i64; 2] = [-32600, -32602];
+
+impl Owner {
+    pub(super) async fn message(&mut self, line: &[u8]) {
+        match rpc::parse(line) {
+            Ok(Message::Notification { method, params }) => match wire::Notification::read(&method, params) {
+                Ok(Some(notification)) => self.notified(notification).await,
+                Ok(None) => self.skipped.unknown += 1,
+                Err(error) => {
+                    self.skipped.malformed += 1;
+                    tracing::debug!(%method, column = error.column(), "skipped a notification that does not fit");
+                }
+            },
+            Ok(Message::Request { id, method, params }) => self.requested(id, &method, params).await,
+            Ok(Message::Response { id, outcome }) => match self.asked.remove(&id) {
+                Some(asked) => self.answered(asked, outcome).await,
+                None => self.skipped.late += 1,
+            },
+            Err(malformed) => {
+                self.skipped.malformed += 1;
+                tracing::debug!(%malformed, "skipped a line");
+            }
+        }
+    }
+
+    async fn answered(&mut self, asked: Asked, outcome: Result<&RawValue, RpcError>) {
+        let event = match (asked, outcome) {
+            (Asked::Start, Ok(answer)) => {
+                // The id may be missing; `turn/started` has it too (B-018).
+                let accepted: wire::TurnAccepted = serde_json::from_str(answer.get()).unwrap_or_default();
+                self.input = None;
+                Event::Accepted { native: accepted.turn.and_then(|turn| turn.id) }
+            }
+            (Asked::Start, Err(error)) => {
+                let code = if INVALID.contains(&error.code) {
+                    FailureCode::InvalidRequest
+                } else if error.code == OVERLOADED {
+                    FailureCode::ServerOverloaded
+                } else {
+                    FailureCode::HarnessProtocolError
+                };
+                let message = format!("codex refused the input: {}", self.cleaner.clean(&error.message));
+                let failure = Failure { code, message, http_status: None, exit: None };
+                Event::Refused { failure, overloaded: error.code == OVERLOADED }
+            }
+            (Asked::Interrupt, Ok(_)) => return,
+            (Asked::Interrupt, Err(error)) => {
+                tracing::debug!(code = error.code, "an interrupt was refused");
+                Event::InterruptRefused
+            }
+            (Asked::Clean, _) => Event::Cleaned,
+        };
+        self.feed(event).await;
+    }
+
+    async fn notified(&mut self, notification: wire::Notification) {
+        let (thread, turn) = notification.place();
+        if thread.is_some_and(|thread| thread != self.thread_id) {
+            self.skipped.foreign += 1;
+            return;
+        }
+        let is_boundary =
+            matches!(notification, wire::Notification::TurnStarted(_) | wire::Notification::TurnCompleted(_));
+        if let Some(turn) = turn
+            && !self.is_current(turn, is_boundary)
+        {
+            self.skipped.late += 1;
+            if let wire::Notification::TokenUsage(notice) = notification {
+                // Not of a running Turn, but the next one must not count it as its own.
+                self.items.used(notice.token_usage.total, &mut Vec::new());
+            }
+            return;
+        }
+        if let Some(turn) = turn.filter(|_| !is_boundary) {
+            self.begun(turn).await;
+        }
+        self.take(notification).await;
+    }
+
+    /// Whether a native turn is the one of the running Turn. Before its id is known only its boundaries are taken, and none of a turn that is over.
+    fn is_current(&self, told: &str, is_boundary: bool) -> bool {
+        let Some(turn) = &self.turn else { return false };
+        match turn.native() {
+            Some(native) => native == told,
+            None => is_boundary && !self.past.iter().any(|past| past == told),
+        }
+    }
+
+    /// Something of the native turn was seen before `turn/started`: then it has started.
+    async fn begun(&mut self, native: &str) {
+        if self.turn.as_ref().is_some_and(|turn| !turn.has_started()) {
+            self.feed(Event::Started { native: native.to_owned() }).await;
+        }
+    }
+
+    async fn take(&mut self, notification: wire::Notification) {
+        let mut reports = Vec::new();
+        let known = match notification {
+            wire::Notification::TurnStarted(notice) => {
+                return self.feed(Event::Started { native: notice.turn.id }).await;
+            }
+            wire::Notification::TurnCompleted(notice) => return self.completed(notice.turn).await,
+            wire::Notification::ItemStarted(notice) => match wire::Item::read(&notice.item) {
+                Ok(item) => self.items.started(item, &mut reports),
+                Err(_) => false,
+            },
+            wire::Notification::ItemCompleted(notice) => match wire::Item::read(&notice.item) {
+                Ok(wire::Item::Call(item)) => {
+                    reports = self.calls.completed(item);
+                    true
+                }
+                Ok(item) => self.items.completed(item, &mut reports),
+                Err(_) => false,
+            },
+            wire::Notification::MessageDelta(delta) => self.items.message_delta(delta, &mut reports),
+            wire::Notification::SummaryDelta(delta) => {
+                self.items.reasoning_delta(ReasoningText::Summary, delta, &mut reports)
+            }
+            wire::Notification::ReasoningDelta(delta) => {
+                self.items.reasoning_delta(ReasoningText::Raw, delta, &mut reports)
+            }
+            wire::Notification::CommandOutput(delta) => self.items.command_output(delta, &mut reports),
+            wire::Notification::Error(notice) if notice.will_retry => {
+                self.items.broken(&mut reports);
+                reports.push(Report::ProviderRetry(self.errors.retried(&notice.error, &self.cleaner)));
+                true
+            }
+            wire::Notification::Error(notice) => {
+                self.final_error = Some(self.errors.last(&notice.error, &self.cleaner));
+                true
+            }
+            wire::Notification::TokenUsage(notice) => {
+                if self.items.used(notice.token_usage.total, &mut reports) {
+                    self.errors.answered();
+                }
+                true
+            }
+            wire::Notification::Warning(notice) => {
+                if self.turn.is_some() {
+                    let message = self.cleaner.clean(&notice.message);
+                    reports.push(Report::Notice { code: "harness_warning", message });
+                }
+                true
+            }
+        };
+        if !known {
+            self.skipped.malformed += 1;
+        }
+        for report in reports {
+            self.emit(report).await;
+        }
+        if self.turn.as_ref().is_some_and(|turn| !turn.is_open()) {
+            self.feed(Event::Work { open: self.items.open_work() }).await;
+        }
+    }
+
+    async fn completed(&mut self, turn: wire::Turn) {
+        let at = turn.completed_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+        let status = match turn.status.as_str() {
+            "completed" => Status::Completed,
+            "interrupted" => Status::Interrupted,
+            "failed" => {
+                let told = turn.error.as_ref().map(|error| self.errors.last(error, &self.cleaner));
+                Status::Failed(told.or_else(|| self.final_error.take()).unwrap_or_else(|| Failure {
+                    code: FailureCode::ServerError,
+                    message: "the Turn failed without an error".to_owned(),
+                    http_status: None,
+                    exit: None,
+                }))
+            }
+            _ => Status::Unknown,
+        };
+        let open_work = self.items.open_work();
+        self.feed(Event::Completed { native: turn.id, end: Ending { status, at }, open_work }).await;
+    }
+
+    async fn requested(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) {
+        if method == "item/tool/call" {
+            return self.called(id, params).await;
+        }
+        let (line, declined) = decline(id, method);
+        self.write(line, None);
+        tracing::warn!(%method, "codex asked for something that nobody answers");
+        let open = self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.has_started());
+        if open {
+            let message = format!("codex asked for {declined}, which was declined");
+            self.emit(Report::Notice { code: "request_declined", message }).await;
+        }
+    }
+
+    async fn called(&mut self, id: &RawValue, params: Option<&RawValue>) {
+        let params = params.and_then(|params| serde_json::from_str::<wire::CallParams>(params.get()).ok());
+        let ours = params.filter(|params| {
+            params.thread_id == self.thread_id
+                && self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.native() == Some(&*params.turn_id))
+        });
+        let Some(params) = ours else {
+            self.skipped.foreign += 1;
+            self.write(functions::foreign(id), None);
+            return;
+        };
+        self.begun(&params.turn_id).await;
+        let step = self.calls.requested(id, params);
+        for line in step.lines {
+            self.write(line, None);
+        }
+        for report in step.reports {
+            self.emit(report).await;
+        }
+    }
+}
+
+/// A deliberate answer for each kind of request (R-PLC-1, B-071): the refusal in the words of that method, an error only where there is none.
+fn decline(id: &RawValue, method: &str) -> (Bytes, &'static str) {
+    let (answer, what) = match method {
+        "item/commandExecution/requestApproval" => (r#"{"decision":"decline"}"#, "the approval of a command"),
+        "item/fileChange/requestApproval" => (r#"{"decision":"decline"}"#, "the approval of a change"),
+        "execCommandApproval" => (r#"{"decision":"denied"}"#, "the approval of a command"),
+        "applyPatchApproval" => (r#"{"decision":"denied"}"#, "the approval of a change"),
+        "item/permissions/requestApproval" => (r#"{"permissions":{},"scope":"turn"}"#, "more permissions"),
+        "item/tool/requestUserInput" => (r#"{"answers":{}}"#, "an answer of a person"),
+        "mcpServer/elicitation/request" => {
+            (r#"{"action":"decline","content":null,"_meta":null}"#, "an answer of a person")
+        }
+        "account/chatgptAuthTokens/refresh" | "attestation/generate" => ("", "a credential"),
+        _ => ("", "something that the bridge does not know"),
+    };
+    let answer = serde_json::from_str::<&RawValue>(answer).ok().and_then(|answer| rpc::answer(id, answer).ok());
+    (answer.unwrap_or_else(|| rpc::refusal(id, METHOD_NOT_FOUND, "not supported")), what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_request_has_its_answer() {
+        let id = RawValue::from_string("7".into()).unwrap();
+        let refusal = r#"{"id":7,"error":{"code":-32601,"message":"not supported"}}"#;
+        for (method, want) in [
+            ("item/commandExecution/requestApproval", r#"{"id":7,"result":{"decision":"decline"}}"#),
+            ("item/fileChange/requestApproval", r#"{"id":7,"result":{"decision":"decline"}}"#),
+            ("execCommandApproval", r#"{"id":7,"result":{"decision":"denied"}}"#),
+            ("applyPatchApproval", r#"{"id":7,"result":{"decision":"denied"}}"#),
+            ("item/permissions/requestApproval", r#"{"id":7,"result":{"permissions":{},"scope":"turn"}}"#),
+            ("item/tool/requestUserInput", r#"{"id":7,"result":{"answers":{}}}"#),
+            ("mcpServer/elicitation/request", r#"{"id":7,"result":{"action":"decline","content":null,"_meta":null}}"#),
+            ("account/chatgptAuthTokens/refresh", refusal),
+            ("attestation/generate", refusal),
+            ("turn/teleport", refusal),
+        ] {
+            let (line, _) = decline(&id, method);
+            assert_eq!(std::str::from_utf8(&line).unwrap().trim_end(), want, "{method}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Codex's errors → classes of failures (R-EVT-5). Structured fields classify, prose never: texts are only cut and passed on.
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{config::STREAM_RETRIES, wire};
+use crate::harness::{Failure, FailureCode, RetryOf};
+
+/// The most characters of a native text that leave.
+const TEXT: usize = 300;
+
+/// Codex says so at each start where it uses its own copy; it explains no failure.
+const BUBBLEWRAP_NOTICE: &str = "could not find bubblewrap on PATH";
+
+/// What stands for an answer of the provider that is not repeated.
+const BODY: &str = "[answer of the provider]";
+
+/// `codexErrorInfo`: a name, or an object whose only member is one. The set is open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ErrorInfo {
+    name: String,
+    http_status: Option<u16>,
+}
+
+impl ErrorInfo {
+    pub(super) fn read(raw: &RawValue) -> Self {
+        #[derive(Deserialize)]
+        struct Detail {
+            #[serde(rename = "httpStatusCode")]
+            http_status: Option<u16>,
+        }
+        if let Ok(name) = serde_json::from_str::<String>(raw.get()) {
+            return Self { name, http_status: None };
+        }
+        let object: std::collections::BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+        let Some((name, detail)) = object.into_iter().next() else { return Self::default() };
+        let http_status = serde_json::from_str(detail.get()).ok().and_then(|detail: Detail| detail.http_status);
+        Self { name, http_status }
+    }
+}
+
+/// The provider errors of one Turn, as far as they are needed to classify the last one.
+///
+/// A failure that Codex thinks worth another try ends, once the tries are used up, as `other` without any detail where the connection broke
+/// (the tries before it carried `responseStreamDisconnected`), and so does a request that the provider refused (no try before it). What tells
+/// the two apart is how many tries there were since the last answer that was counted in `thread/tokenUsage/updated`: the bridge sets how many
+/// Codex makes.
+#[derive(Debug, Default)]
+pub(super) struct Errors {
+    retries: u32,
+    last_retry: Option<ErrorInfo>,
+}
+
+impl Errors {
+    /// An answer of the provider was taken in whole: the next failure belongs to another request.
+    pub(super) fn answered(&mut self) {
+        *self = Self::default();
+    }
+
+    /// `error` with `willRetry`.
+    pub(super) fn retried(&mut self, error: &wire::TurnError, cleaner: &Cleaner) -> RetryOf {
+        let info = error.info.as_deref().map(ErrorInfo::read).unwrap_or_default();
+        let (code, http_status) = classify(&info);
+        // The message counts the tries ("Reconnecting... 1/4"); the details say what happened.
+        let message = cleaner.clean(error.details.as_deref().unwrap_or(&error.message));
+        self.retries += 1;
+        self.last_retry = Some(info);
+        RetryOf { code, http_status, message }
+    }
+
+    /// The error of a failed Turn.
+    pub(super) fn last(&self, error: &wire::TurnError, cleaner: &Cleaner) -> Failure {
+        let info = error.info.as_deref().map(ErrorInfo::read).unwrap_or_default();
+        let (mut code, mut http_status) = classify(&info);
+        if info.name == "other" && self.retries >= STREAM_RETRIES {
+            let last = self.last_retry.clone().unwrap_or_default();
+            (code, http_status) = classify(&last);
+        }
+        Failure { code, message: cleaner.clean(&error.message), http_status, exit: None }
+    }
+}
+
+fn classify(info: &ErrorInfo) -> (FailureCode, Option<u16>) {
+    let code = match info.name.as_str() {
+        "contextWindowExceeded" => FailureCode::ContextLengthExceeded,
+        "usageLimitExceeded" | "sessionBudgetExceeded" => FailureCode::UsageLimitExceeded,
+        "rateLimitExceeded" => FailureCode::RateLimitExceeded,
+        "serverOverloaded" | "flexUnavailable" | "policyCapacityUnavailable" => FailureCode::ServerOverloaded,
+        "modelNotFound" => FailureCode::ResourceNotFound,
+        "cyberPolicy" | "bioPolicy" | "misalignmentPolicyViolation" => FailureCode::CyberPolicy,
+        "internalServerError" => FailureCode::ServerError,
+        "unauthorized" => FailureCode::AuthenticationError,
+        "httpConnectionFailed"
+        | "responseStreamConnectionFailed"
+        | "responseStreamDisconnected"
+        | "responseTooManyFailedAttempts" => info.http_status.map_or(FailureCode::ConnectionFailed, of_status),
+        // `other` without a try before it: the provider refused the request (400), the answer was cut short, a name was taken twice.
+        "other"
+        | "badRequest"
+        | "inferenceHookDenied"
+        | "tooManyDenials"
+        | "threadRollbackFailed"
+        | "sandboxError"
+        | "activeTurnNotSteerable" => FailureCode::InvalidRequest,
+        // None, or one that is newer than this list.
+        _ => FailureCode::ServerError,
+    };
+    (code, info.http_status)
+}
+
+fn of_status(status: u16) -> FailureCode {
+    match status {
+        401 | 403 => FailureCode::AuthenticationError,
+        404 => FailureCode::ResourceNotFound,
+        408 => FailureCode::RequestTimeout,
+        429 => FailureCode::RateLimitExceeded,
+        400..=499 => FailureCode::InvalidRequest,
+        500..=599 => FailureCode::ServerError,
+        _ => FailureCode::ConnectionFailed,
+    }
+}
+
+/// Cuts native texts before they leave: no addresses, no bodies, not the model key, at most [`TEXT`] characters on one line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cleaner {
+    key: Option<SecretString>,
+}
+
+impl Cleaner {
+    pub(super) fn new(key: Option<SecretString>) -> Self {
+        Self { key: key.filter(|key| !key.expose_secret().is_empty()) }
+    }
+
+    pub(super) fn clean(&self, text: &str) -> String {
+        let text = match &self.key {
+            Some(key) => text.replace(key.expose_secret(), "[key]"),
+            None => text.to_owned(),
+        };
+        bounded(&without_addresses(&without_body(text.trim())))
+    }
+
+    /// The same for what a process wrote to standard error: the last lines matter, and there is no body to cut.
+    pub(super) fn clean_tail(&self, text: &str) -> String {
+        let text = match &self.key {
+            Some(key) => text.replace(key.expose_secret(), "[key]"),
+            None => text.to_owned(),
+        };
+        let lines: Vec<&str> = text.lines().filter(|line| !line.contains(BUBBLEWRAP_NOTICE)).collect();
+        let text = without_addresses(lines.join("\n").trim());
+        let skipped = text.chars().count().saturating_sub(2 * TEXT);
+        let tail: String = text.chars().skip(skipped).map(|one| if one.is_control() { ' ' } else { one }).collect();
+        if skipped > 0 { format!("…{tail}") } else { tail }
+    }
+}
+
+/// Cuts what a provider wrote: behind a status line, or from where JSON or markup begins.
+fn without_body(text: &str) -> String {
+    let text = match text.strip_prefix("unexpected status ") {
+        Some(rest) => &text[..text.len() - rest.len() + rest.find(": ").unwrap_or(rest.len())],
+        None => text,
+    };
+    match text.find(['{', '<']) {
+        // "<unknown status code>" is Codex's own.
+        Some(at) if !text[at..].starts_with("<unknown status code>") => format!("{}{BODY}", &text[..at]),
+        Some(_) | None => text.to_owned(),
+    }
+}
+
+fn without_addresses(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let scheme =
+            rest[..at].bytes().rev().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
+        out.push_str(&rest[..at - scheme]);
+        out.push_str("[address]");
+        let end = rest[at..].find(|one: char| one.is_whitespace() || "\"'<>)]},;".contains(one));
+        rest = end.map_or("", |end| &rest[at + end..]);
+    }
+    out.push_str(rest);
+    out
+}
+
+fn bounded(text: &str) -> String {
+    let mut out: String = text.chars().take(TEXT).map(|one| if one.is_control() { ' ' } else { one }).collect();
+    if text.chars().nth(TEXT).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(info: &str, message: &str) -> wire::TurnError {
+        wire::TurnError {
+            message: message.into(),
+            info: Some(RawValue::from_string(info.into()).unwrap()),
+            details: None,
+        }
+    }
+
+    fn disconnected(status: Option<u16>) -> String {
+        let status = status.map_or("null".into(), |status| status.to_string());
+        format!(r#"{{"responseStreamDisconnected":{{"httpStatusCode":{status}}}}}"#)
+    }
+
+    #[track_caller]
+    fn check(retries: u32, retry: &str, last: &str, want: FailureCode, status: Option<u16>) {
+        let cleaner = Cleaner::default();
+        let mut errors = Errors::default();
+        for _ in 0..retries {
+            errors.retried(&error(retry, "Reconnecting..."), &cleaner);
+        }
+        let failure = errors.last(&error(last, "m"), &cleaner);
+        assert_eq!((failure.code, failure.http_status), (want, status), "{last} after {retries} × {retry}");
+    }
+
+    #[test]
+    fn every_known_error_has_its_class() {
+        use FailureCode::*;
+        let http = |name: &str, status: &str| format!(r#"{{"{name}":{{"httpStatusCode":{status}}}}}"#);
+        let none = disconnected(None);
+        for (last, want, status) in [
+            (r#""contextWindowExceeded""#.into(), ContextLengthExceeded, None),
+            (r#""sessionBudgetExceeded""#.into(), UsageLimitExceeded, None),
+            (r#""usageLimitExceeded""#.into(), UsageLimitExceeded, None),
+            (r#""rateLimitExceeded""#.into(), RateLimitExceeded, None),
+            (r#""flexUnavailable""#.into(), ServerOverloaded, None),
+            (r#""serverOverloaded""#.into(), ServerOverloaded, None),
+            (r#""policyCapacityUnavailable""#.into(), ServerOverloaded, None),
+            (r#""modelNotFound""#.into(), ResourceNotFound, None),
+            (r#""inferenceHookDenied""#.into(), InvalidRequest, None),
+            (r#""cyberPolicy""#.into(), CyberPolicy, None),
+            (r#""bioPolicy""#.into(), CyberPolicy, None),
+            (r#""misalignmentPolicyViolation""#.into(), CyberPolicy, None),
+            (r#""tooManyDenials""#.into(), InvalidRequest, None),
+            (r#""internalServerError""#.into(), ServerError, None),
+            (r#""unauthorized""#.into(), AuthenticationError, None),
+            (r#""badRequest""#.into(), InvalidRequest, None),
+            (r#""threadRollbackFailed""#.into(), InvalidRequest, None),
+            (r#""sandboxError""#.into(), InvalidRequest, None),
+            (r#""other""#.into(), InvalidRequest, None),
+            (r#"{"activeTurnNotSteerable":{"turnKind":"compact"}}"#.into(), InvalidRequest, None),
+            (http("httpConnectionFailed", "null"), ConnectionFailed, None),
+            (http("httpConnectionFailed", "401"), AuthenticationError, Some(401)),
+            (http("httpConnectionFailed", "402"), InvalidRequest, Some(402)),
+            (http("httpConnectionFailed", "403"), AuthenticationError, Some(403)),
+            (http("httpConnectionFailed", "404"), ResourceNotFound, Some(404)),
+            (http("httpConnectionFailed", "408"), RequestTimeout, Some(408)),
+            (http("httpConnectionFailed", "422"), InvalidRequest, Some(422)),
+            (http("httpConnectionFailed", "502"), ServerError, Some(502)),
+            (http("httpConnectionFailed", "529"), ServerError, Some(529)),
+            (http("responseStreamConnectionFailed", "503"), ServerError, Some(503)),
+            (http("responseStreamConnectionFailed", "null"), ConnectionFailed, None),
+            (http("responseTooManyFailedAttempts", "429"), RateLimitExceeded, Some(429)),
+            (http("responseStreamDisconnected", "null"), ConnectionFailed, None),
+            (r#""somethingNew""#.into(), ServerError, None),
+            (r#"{"somethingNew":{"a":1}}"#.into(), ServerError, None),
+            (r#"{"httpConnectionFailed":null}"#.into(), ConnectionFailed, None),
+            ("null".into(), ServerError, None),
+            ("{}".into(), ServerError, None),
+            ("[1]".into(), ServerError, None),
+        ] {
+            check(0, &none, &last, want, status);
+        }
+    }
+
+    #[test]
+    fn an_error_without_detail_is_what_the_used_up_tries_were() {
+        let none = disconnected(None);
+        check(STREAM_RETRIES, &none, r#""other""#, FailureCode::ConnectionFailed, None);
+        check(STREAM_RETRIES, &disconnected(Some(502)), r#""other""#, FailureCode::ServerError, Some(502));
+        // Fewer tries: the last request was refused at once.
+        check(STREAM_RETRIES - 1, &none, r#""other""#, FailureCode::InvalidRequest, None);
+        // A detail of its own counts more than the tries.
+        check(STREAM_RETRIES, &none, r#""rateLimitExceeded""#, FailureCode::RateLimitExceeded, None);
+    }
+
+    #[test]
+    fn tries_of_an_earlier_request_do_not_classify() {
+        let cleaner = Cleaner::default();
+        let mut errors = Errors::default();
+        for _ in 0..STREAM_RETRIES {
+            errors.retried(&error(&disconnected(None), "m"), &cleaner);
+        }
+        errors.answered();
+        assert_eq!(errors.last(&error(r#""other""#, "m"), &cleaner).code, FailureCode::InvalidRequest);
+    }
+
+    #[test]
+    fn texts_leave_without_addresses_bodies_and_key() {
+        let cleaner = Cleaner::new(Some("sk-canary".to_owned().into()));
+        for (given, want) in [
+            (
+                "unexpected status 401 Unauthorized: bad key sk-canary, url: http://127.0.0.1:1/v1/responses",
+                "unexpected status 401 Unauthorized",
+            ),
+            (
+                "unexpected status 529 <unknown status code>: boom, url: http://h/r",
+                "unexpected status 529 <unknown status code>",
+            ),
+            (r#"{"error":{"message":"bad"}}"#, BODY),
+            ("failed: <html><body>", "failed: [answer of the provider]"),
+            (
+                "see https://h.example/a?b=c, then (wss://x/y) and sk-canary",
+                "see [address], then ([address]) and [key]",
+            ),
+            ("://x", "[address]"),
+            ("stream disconnected before completion: boom\n", "stream disconnected before completion: boom"),
+        ] {
+            assert_eq!(cleaner.clean(given), want, "{given}");
+        }
+        assert_eq!(cleaner.clean(&"ü".repeat(TEXT + 1)).chars().count(), TEXT + 1);
+        let said = "ERROR Codex could not find bubblewrap on PATH. Install\na\nsee http://h/x sk-canary";
+        assert_eq!(cleaner.clean_tail(said), "a see [address] [key]");
+    }
+}

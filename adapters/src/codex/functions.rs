@@ -1,0 +1,208 @@
+//! Calls of declared functions within one Turn: which are open, what was written for them, and what Codex showed of it (R-FN-2 to R-FN-7).
+//! Pure: it takes messages and gives reports and lines to write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::wire::{CallAnswer, CallItem, CallParams, ContentItem};
+use crate::{
+    harness::{AbandonReason, FunctionResult, OutputPart, Report, render},
+    native::rpc,
+};
+
+/// The native message that shows a result as taken over (R-FN-6).
+pub(super) const EVIDENCE: &str = "item/completed";
+
+/// JSON-RPC: parameters are wrong. Codex tells the model only that the request failed.
+const INVALID_PARAMS: i64 = -32602;
+
+/// The calls of one Turn.
+#[derive(Debug)]
+pub(super) struct Calls {
+    declared: BTreeSet<String>,
+    calls: BTreeMap<String, Call>,
+}
+
+#[derive(Debug)]
+struct Call {
+    name: String,
+    arguments: String,
+    /// Native requests that wait for the result. Codex may ask again under the same call id; that is still one call.
+    waiting: Vec<Box<RawValue>>,
+    /// Native requests whose items have not ended. Where a model gives one id to two calls, Codex hands the result to one of them and cancels
+    /// the other.
+    open: u32,
+    /// Requests under this id that were refused: each makes Codex complete an item of the same id, which tells nothing of this call.
+    refused: u32,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Pending,
+    Answered { answer: CallAnswer, written: bool },
+    Applied { answer: CallAnswer },
+    Abandoned,
+}
+
+/// What to do about a native request.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    pub(super) reports: Vec<Report>,
+    /// To be written as they are.
+    pub(super) lines: Vec<Bytes>,
+}
+
+impl Calls {
+    pub(super) fn new(declared: impl IntoIterator<Item = String>) -> Self {
+        Self { declared: declared.into_iter().collect(), calls: BTreeMap::new() }
+    }
+
+    /// Forgets everything of the last Turn.
+    pub(super) fn begin(&mut self) {
+        self.calls.clear();
+    }
+
+    /// `item/tool/call` of the running Turn.
+    pub(super) fn requested(&mut self, id: &RawValue, params: CallParams) -> Step {
+        let arguments = params.arguments.map_or_else(|| "null".to_owned(), |raw| raw.get().to_owned());
+        if params.namespace.is_some() || !self.declared.contains(&params.tool) {
+            return refuse(id, "no such function", Some("call_refused"));
+        }
+        let Some(call) = self.calls.get_mut(&params.call_id) else {
+            let (call_id, name) = (params.call_id, params.tool);
+            let report = Report::Call {
+                call_id: call_id.clone(),
+                name: name.clone(),
+                arguments: arguments.clone(),
+                exact: false,
+            };
+            let call =
+                Call { name, arguments, waiting: vec![id.to_owned()], open: 1, refused: 0, phase: Phase::Pending };
+            self.calls.insert(call_id, call);
+            return Step { reports: vec![report], lines: Vec::new() };
+        };
+        if call.name != params.tool || call.arguments != arguments {
+            call.refused += 1;
+            return refuse(id, "another call has this id", Some("call_id_reused"));
+        }
+        match &call.phase {
+            Phase::Pending => {
+                call.open += 1;
+                call.waiting.push(id.to_owned());
+                Step::default()
+            }
+            Phase::Answered { answer, .. } | Phase::Applied { answer } => {
+                Step { reports: Vec::new(), lines: answer_line(id, answer).into_iter().collect() }
+            }
+            Phase::Abandoned => {
+                call.refused += 1;
+                refuse(id, "the call was abandoned", None)
+            }
+        }
+    }
+
+    /// The result of the application; gives the lines to write. The first one tells that the result was written.
+    pub(super) fn answered(&mut self, call_id: &str, result: &FunctionResult) -> Vec<Bytes> {
+        let Some(call) = self.calls.get_mut(call_id) else { return Vec::new() };
+        if !matches!(call.phase, Phase::Pending) {
+            return Vec::new();
+        }
+        let answer = answer(result);
+        let lines = call.waiting.drain(..).filter_map(|id| answer_line(&id, &answer)).collect();
+        call.phase = Phase::Answered { answer, written: false };
+        lines
+    }
+
+    /// The result was written to the end.
+    pub(super) fn written(&mut self, call_id: &str) -> Option<Report> {
+        match &mut self.calls.get_mut(call_id)?.phase {
+            Phase::Answered { written: written @ false, .. } => {
+                *written = true;
+                Some(Report::AnswerWritten { call_id: call_id.to_owned() })
+            }
+            Phase::Pending | Phase::Answered { .. } | Phase::Applied { .. } | Phase::Abandoned => None,
+        }
+    }
+
+    /// `item/completed` of a call: the evidence (R-FN-6).
+    pub(super) fn completed(&mut self, item: CallItem) -> Vec<Report> {
+        let Some(call) = self.calls.get_mut(&item.id) else { return Vec::new() };
+        let call_id = item.id;
+        let content = item.content_items.unwrap_or_default();
+        // An interrupt and an ended script cancel a call: failed, without any content. A failed result of ours never is without content.
+        let cancelled = item.status == "failed" && item.success != Some(true) && content.is_empty();
+        match &call.phase {
+            Phase::Pending | Phase::Answered { .. } if cancelled && call.open > 1 => {
+                call.open -= 1;
+                Vec::new()
+            }
+            Phase::Pending | Phase::Answered { .. } if cancelled => {
+                call.phase = Phase::Abandoned;
+                vec![Report::CallAbandoned { call_id, reason: AbandonReason::NativeCancelled }]
+            }
+            Phase::Answered { answer, written } => {
+                let applied = item.success == Some(answer.success) && content == answer.content_items;
+                if !applied && call.refused > 0 {
+                    call.refused -= 1;
+                    return Vec::new();
+                }
+                let mut reports = Vec::new();
+                if !written {
+                    // Codex has it, so it was written; the writer's own word is still on its way.
+                    reports.push(Report::AnswerWritten { call_id: call_id.clone() });
+                }
+                if applied {
+                    let (evidence, success) = (EVIDENCE, answer.success);
+                    let answer = answer.clone();
+                    call.phase = Phase::Applied { answer };
+                    reports.push(Report::AnswerApplied { call_id, evidence, success });
+                } else {
+                    call.phase = Phase::Abandoned;
+                    reports.push(Report::AnswerDiffers { call_id });
+                }
+                reports
+            }
+            Phase::Pending => {
+                if call.refused > 0 {
+                    call.refused -= 1;
+                    return Vec::new();
+                }
+                call.phase = Phase::Abandoned;
+                vec![Report::CallAbandoned { call_id, reason: AbandonReason::NativeCancelled }]
+            }
+            Phase::Applied { .. } | Phase::Abandoned => Vec::new(),
+        }
+    }
+}
+
+/// The refusal of a call that is none of a running Turn: another thread's, an earlier turn's.
+pub(super) fn foreign(id: &RawValue) -> Bytes {
+    rpc::refusal(id, INVALID_PARAMS, "no Turn of this thread is running")
+}
+
+fn refuse(id: &RawValue, why: &str, notice: Option<&'static str>) -> Step {
+    let reports = notice.map(|code| Report::Notice { code, message: format!("a call was refused: {why}") });
+    Step { reports: reports.into_iter().collect(), lines: vec![rpc::refusal(id, INVALID_PARAMS, why)] }
+}
+
+/// The stated rendering (R-FN-9): Codex does not show the flag to the model.
+fn answer(result: &FunctionResult) -> CallAnswer {
+    let part = |OutputPart::Text(text)| ContentItem { kind: "inputText".into(), text: Some(text) };
+    CallAnswer { success: result.success, content_items: render(result, false).into_iter().map(part).collect() }
+}
+
+fn answer_line(id: &RawValue, answer: &CallAnswer) -> Option<Bytes> {
+    match rpc::answer(id, answer) {
+        Ok(line) => Some(line),
+        Err(error) => {
+            tracing::error!(%error, "a result could not be written as JSON");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Codex, driven through `codex app-server`: one process and one thread for each Executor (kind `codex`).
+//!
+//! Everything is private but [`Codex`] and its settings; the daemon sees the Harness contract only.
+
+mod admission;
+mod config;
+mod declaration;
+mod events;
+mod executor;
+mod failure;
+mod functions;
+mod probe;
+mod schema;
+mod start;
+mod turn;
+mod wire;
+
+use std::{
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio_util::task::TaskTracker;
+
+use self::probe::{Found, Seen};
+use crate::harness::{
+    BoxFuture, Configuration, Declaration, Executor, Harness, Isolation, Launch, NotAdmitted, PrepareError,
+};
+
+/// The kind of this Harness.
+pub const KIND: &str = "codex";
+
+/// How Codex is run on this machine; the operator's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The program, or the npm launcher beside it; none looks for `codex` on `PATH`.
+    pub program: Option<PathBuf>,
+    /// The keeper's program.
+    pub keeper: PathBuf,
+    /// Who isolates it (R-PLC-1).
+    pub isolation: Isolation,
+    /// Whether the project's own configuration is loaded (R-PLC-1). Refused for a Session whose Executor holds a model key.
+    pub trust_workspace: bool,
+    /// The longest line that is read, in bytes (R-EVT-12).
+    pub max_line_bytes: usize,
+    /// Limits of waiting.
+    pub limits: Timing,
+}
+
+impl Settings {
+    /// The usual settings with this keeper: `codex` on `PATH`, the workspace not trusted, lines of up to 64 MiB.
+    #[must_use]
+    pub fn new(keeper: PathBuf, isolation: Isolation) -> Self {
+        Self {
+            program: None,
+            keeper,
+            isolation,
+            trust_workspace: false,
+            max_line_bytes: 64 << 20,
+            limits: Timing::default(),
+        }
+    }
+}
+
+/// How long is waited for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// From the spawn to the ready thread.
+    pub start: Duration,
+    /// From an interrupt to the native end, before the process is ended (R-CAN-4).
+    pub interrupt: Duration,
+    /// For open work at a normal end (R-EVT-9).
+    pub settle: Duration,
+    /// From the native end to the proof that nothing is left (R-EVT-9).
+    pub settlement: Duration,
+    /// Between TERM and KILL (R-CAN-4).
+    pub term_grace: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            start: Duration::from_secs(20),
+            interrupt: Duration::from_secs(2),
+            settle: Duration::from_secs(2),
+            settlement: Duration::from_secs(60),
+            term_grace: Duration::from_secs(3),
+        }
+    }
+}
+
+/// The Codex Harness of this machine.
+#[derive(Debug)]
+pub struct Codex {
+    settings: Settings,
+    /// The last probe, as long as the program stays the same file.
+    probed: Mutex<Option<(Seen, Found)>>,
+    /// The owner tasks of all Executors. Each ends with its Executor.
+    tasks: TaskTracker,
+}
+
+impl Codex {
+    /// Codex with these settings. Starts nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, probed: Mutex::new(None), tasks: TaskTracker::new() }
+    }
+
+    /// Waits until every Executor that was prepared is gone. For the end of a daemon that has closed or dropped them.
+    pub async fn drained(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Probing starts programs, so it is done once for each state of the file.
+    async fn look(&self) -> Found {
+        let program = match probe::find(self.settings.program.as_deref()) {
+            Ok(program) => program,
+            Err(trouble) => return Found { program: None, version: None, trouble: Some(trouble) },
+        };
+        let Ok(seen) = Seen::of(&program) else {
+            let trouble = format!("{} cannot be read", program.display());
+            return Found { program: Some(program), version: None, trouble: Some(trouble) };
+        };
+        let known = self.probed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, found)) = known.filter(|(before, _)| *before == seen) {
+            return found;
+        }
+        let found = probe::probe(&self.settings, program).await;
+        // Trouble may pass by itself (a busy machine, a sysctl), so it is looked at again the next time.
+        let keep = found.trouble.is_none().then(|| (seen, found.clone()));
+        *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = keep;
+        found
+    }
+}
+
+impl Harness for Codex {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn declare(&self) -> BoxFuture<'_, Declaration> {
+        Box::pin(async { declaration::declare(&self.settings, self.look().await) })
+    }
+
+    fn admit(&self, _declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
+        admission::check(configuration)
+    }
+
+    fn admit_key(&self, declaration: &Declaration) -> Result<(), NotAdmitted> {
+        if declaration.trust_workspace {
+            return Err(admission::refused(
+                "trust_workspace",
+                "the project's own configuration is not loaded beside a model key that codex holds; set trust_workspace = false",
+            ));
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, launch: Launch) -> BoxFuture<'_, Result<Executor, PrepareError>> {
+        Box::pin(async {
+            let found = self.look().await;
+            start::prepare(&self.settings, found, launch, &self.tasks).await
+        })
+    }
+}

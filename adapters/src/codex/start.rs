@@ -1,0 +1,278 @@
+//! From a launch to a ready Executor: the home, the process, `initialize`, `thread/start` (R-PRE-1, R-PRE-2). No model input is sent. Whatever
+//! fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::Path,
+    process as own,
+    time::Duration,
+};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::{
+    process::ChildStdout,
+    sync::mpsc,
+    time::{self, Instant},
+};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    Settings, config, declaration,
+    executor::{Owner, Parts},
+    failure::Cleaner,
+    probe::Found,
+    wire,
+};
+use crate::{
+    harness::{Executor, Launch, ORDER_CAPACITY, Placement, PrepareError, REPORT_CAPACITY},
+    native::{
+        environment::Environment,
+        lines::{LineError, LineReader},
+        process::{self, Control},
+        rpc::{self, Message, RpcError, Writer},
+        tree,
+    },
+};
+
+/// What a failed preparation waits beyond the grace for everything to be gone.
+const END_MARGIN: Duration = Duration::from_secs(2);
+/// How long a process that closed its output may take to exit.
+const EXIT_WAIT: Duration = Duration::from_millis(500);
+/// JSON-RPC: there is no such method.
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
+
+/// Prepares an Executor.
+pub(super) async fn prepare(
+    settings: &Settings,
+    found: Found,
+    launch: Launch,
+    tasks: &TaskTracker,
+) -> Result<Executor, PrepareError> {
+    let failed = |step, message: String| PrepareError { step, message, clean: true };
+    let Found { program: Some(program), version, trouble: None } = found else {
+        let trouble = found.trouble.unwrap_or_else(|| "codex was not found".to_owned());
+        return Err(failed("spawn", trouble));
+    };
+    if settings.trust_workspace && launch.model_key.is_some() {
+        return Err(failed("configuration", "the workspace cannot be trusted beside a model key".to_owned()));
+    }
+    let Placement::Workspace { directory: workspace, .. } = &launch.configuration.placement else {
+        return Err(failed("configuration", "codex needs a workspace".to_owned()));
+    };
+    let surroundings = config::Surroundings {
+        workspace: launch.workspace.as_deref().unwrap_or(workspace),
+        isolation: settings.isolation,
+        trust_workspace: settings.trust_workspace,
+        model_key: launch.model_key.as_ref(),
+    };
+    let thread = config::thread_start(&launch.configuration, &surroundings)
+        .map_err(|refused| failed("configuration", refused.to_string()))?;
+    let home = write_home(&launch).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
+
+    let deadline = Instant::now() + settings.limits.start;
+    let qualified = version.as_deref() == Some(declaration::QUALIFIED);
+    let strict = qualified.then_some("--strict-config");
+    let process = process::spawn(process::Launch {
+        keeper: settings.keeper.clone(),
+        program,
+        args: ["app-server"].into_iter().chain(strict).map(Into::into).collect(),
+        directory: surroundings.workspace.to_owned(),
+        environment: Environment::base(&launch.home.join("user"), &launch.temporary).set("CODEX_HOME", home),
+        mark: launch.mark.clone(),
+        grace: settings.limits.term_grace,
+    })
+    .map_err(|error| failed("spawn", error.to_string()))?;
+
+    let writers = TaskTracker::new();
+    let mut opening = Opening {
+        writer: Writer::start(process.stdin, &writers),
+        lines: LineReader::new(process.stdout, settings.max_line_bytes),
+        control: process.control,
+        cleaner: Cleaner::new(launch.model_key.clone()),
+        next_id: 1,
+        deadline,
+    };
+    let (native_session_id, told) = match opening.open(&thread, settings).await {
+        Ok(opened) => opened,
+        Err((step, trouble)) => return Err(opening.fail(step, trouble, settings).await),
+    };
+    // R-SEC-1 needs the keeper as a process that cannot be mistaken for a later one of the same number.
+    let keeper_pid = opening.control.keeper_pid();
+    let own_children = tokio::task::spawn_blocking(|| tree::descendants(own::id())).await.unwrap_or_default();
+    let Some(keeper) = own_children.into_iter().find(|child| child.pid == keeper_pid) else {
+        return Err(opening.fail("spawn", Trouble::Broken("the keeper is gone".to_owned()), settings).await);
+    };
+
+    let (orders, taken_orders) = mpsc::channel(ORDER_CAPACITY);
+    let (given_reports, reports) = mpsc::channel(REPORT_CAPACITY);
+    let owner = Owner::new(Parts {
+        timing: settings.limits,
+        writer: opening.writer,
+        writers,
+        lines: opening.lines,
+        control: opening.control,
+        cleaner: opening.cleaner,
+        next_id: opening.next_id,
+        thread_id: native_session_id.clone(),
+        functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
+        orders: taken_orders,
+        reports: given_reports,
+    });
+    tasks.spawn(owner.run());
+    Ok(Executor { orders, reports, version: told.or(version).unwrap_or_default(), native_session_id, keeper })
+}
+
+/// Makes the private folders and the start-up file. A file of an earlier start is replaced: Codex writes into it.
+fn write_home(launch: &Launch) -> io::Result<std::path::PathBuf> {
+    let make = |path: &Path| fs::DirBuilder::new().mode(0o700).recursive(true).create(path);
+    let home = launch.home.join("codex");
+    make(&home)?;
+    make(&launch.home.join("user"))?;
+    let path = home.join("config.toml");
+    let fresh = home.join("config.toml.new");
+    let mut options = fs::File::options();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    io::Write::write_all(&mut file, config::start_up_file(&launch.mark).as_bytes())?;
+    fs::rename(fresh, path)?;
+    Ok(home)
+}
+
+/// A process that is being talked into a thread.
+struct Opening {
+    writer: Writer,
+    lines: LineReader<ChildStdout>,
+    control: Control,
+    cleaner: Cleaner,
+    next_id: u64,
+    deadline: Instant,
+}
+
+/// Why a step failed.
+enum Trouble {
+    Refused(RpcError),
+    Ended,
+    Late,
+    Broken(String),
+}
+
+type Step = &'static str;
+
+impl Opening {
+    /// `initialize` and `thread/start`; gives the thread and the version that the process says it has.
+    async fn open(
+        &mut self,
+        thread: &config::ThreadStart<'_>,
+        settings: &Settings,
+    ) -> Result<(String, Option<String>), (Step, Trouble)> {
+        let at = |step: Step| move |trouble| (step, trouble);
+        let answer = self.ask("initialize", &config::initialize()).await.map_err(at("initialize"))?;
+        let initialized: wire::Initialized = read(&answer).map_err(at("initialize"))?;
+        let no_params = serde_json::Map::new();
+        self.write(rpc::notification("initialized", &no_params)).map_err(at("initialize"))?;
+
+        let answer = self.ask("thread/start", thread).await.map_err(at("session"))?;
+        let started: wire::ThreadStarted = read(&answer).map_err(at("session"))?;
+        check_policy(&started, settings).map_err(at("session"))?;
+        if started.thread.id.is_empty() {
+            return Err(("session", Trouble::Broken("the thread has no id".to_owned())));
+        }
+        Ok((started.thread.id, version(&initialized.user_agent)))
+    }
+
+    /// Writes a request and reads up to its answer. What Codex asks meanwhile is refused, what it tells is skipped.
+    async fn ask(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, Trouble> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.write(rpc::request(id, method, params))?;
+        loop {
+            let line = match time::timeout_at(self.deadline, self.lines.next()).await {
+                Err(_) => return Err(Trouble::Late),
+                Ok(Ok(Some(line))) if line.truncated => continue,
+                Ok(Ok(Some(line))) => line,
+                Ok(Ok(None) | Err(LineError::Io(_))) => return Err(Trouble::Ended),
+                Ok(Err(error @ LineError::TooLong { .. })) => return Err(Trouble::Broken(error.to_string())),
+            };
+            match rpc::parse(&line) {
+                Ok(Message::Response { id: told, outcome }) if told == id => {
+                    return outcome.map(ToOwned::to_owned).map_err(Trouble::Refused);
+                }
+                Ok(Message::Request { id, .. }) => {
+                    self.write(Ok(rpc::refusal(id, METHOD_NOT_FOUND, "not before the thread")))?;
+                }
+                Ok(Message::Notification { method, .. }) => tracing::trace!(%method, "told before the thread"),
+                Ok(Message::Response { .. }) => tracing::debug!("answer to nothing that was asked"),
+                Err(malformed) => tracing::debug!(%malformed, "skipped a line"),
+            }
+        }
+    }
+
+    fn write(&self, line: Result<bytes::Bytes, rpc::EncodeError>) -> Result<(), Trouble> {
+        let line = line.map_err(|error| Trouble::Broken(error.to_string()))?;
+        // A process that closed its input is about to exit; its output says so next.
+        let _ = self.writer.try_send(line);
+        Ok(())
+    }
+
+    /// Ends everything and says what happened.
+    async fn fail(mut self, step: Step, trouble: Trouble, settings: &Settings) -> PrepareError {
+        let by_itself = match trouble {
+            Trouble::Ended => time::timeout(EXIT_WAIT, self.control.exited()).await.ok(),
+            Trouble::Refused(_) | Trouble::Late | Trouble::Broken(_) => None,
+        };
+        self.writer.close();
+        self.control.end();
+        let limit = settings.limits.term_grace + END_MARGIN;
+        let clean = time::timeout(limit, self.control.exited()).await.is_ok();
+        let said = self.cleaner.clean_tail(&self.control.stderr_tail());
+        let said = if said.is_empty() { String::new() } else { format!("; it said: {said}") };
+        let message = match trouble {
+            Trouble::Refused(error) => format!("codex refused: {}", self.cleaner.clean(&error.message)),
+            Trouble::Ended => match by_itself {
+                Some(exit) => format!("codex ended with {} before it answered{said}", exit.status),
+                None => format!("codex closed its output before it answered{said}"),
+            },
+            Trouble::Late => format!("codex did not answer within {} ms{said}", settings.limits.start.as_millis()),
+            Trouble::Broken(what) => format!("codex broke its protocol: {}", self.cleaner.clean(&what)),
+        };
+        PrepareError { step, message, clean }
+    }
+}
+
+fn read<'a, T: serde::Deserialize<'a>>(answer: &'a RawValue) -> Result<T, Trouble> {
+    serde_json::from_str(answer.get()).map_err(|error| Trouble::Broken(format!("unexpected answer: {error}")))
+}
+
+/// Managed requirements of the machine can replace what was asked for; a Session is never run with another policy than its own (R-PLC-1).
+fn check_policy(started: &wire::ThreadStarted, settings: &Settings) -> Result<(), Trouble> {
+    let approval = started.approval_policy.as_deref().map(RawValue::get);
+    let sandbox = started.sandbox.as_ref().map(|sandbox| sandbox.kind.as_str());
+    let (want_approval, want_sandbox) = (config::APPROVAL_POLICY, config::sandbox_kind(settings.isolation));
+    if approval.is_some_and(|told| told.trim_matches('"') != want_approval) {
+        return Err(Trouble::Broken(format!("it did not take the approval policy {want_approval}")));
+    }
+    if sandbox.is_some_and(|told| told != want_sandbox) {
+        return Err(Trouble::Broken(format!("it did not take the sandbox {want_sandbox}")));
+    }
+    Ok(())
+}
+
+/// The version in "runtime-bridge/0.171.0 (…)".
+fn version(user_agent: &str) -> Option<String> {
+    let version = user_agent.split_once('/')?.1.split_whitespace().next()?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_stands_behind_our_name() {
+        assert_eq!(version("runtime-bridge/0.171.0 (Linux; x86_64) unknown (x; 1)").as_deref(), Some("0.171.0"));
+        for odd in ["", "runtime-bridge", "runtime-bridge/", "runtime-bridge/x"] {
+            assert_eq!(version(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! The pure state machine of one native Turn: from the submitted input over the native end to the proof that nothing of it runs any more
+//! (R-CAN-1 to R-CAN-6, R-EVT-7, R-EVT-9). It reads no clock, holds no channel and starts no process; [`super::executor`] performs its effects.
+
+use std::{fmt, time::Duration};
+
+use super::Timing;
+use crate::harness::{Exit, Failure, FailureCode, NativeEnd, Report, Settlement};
+
+/// How often an input is submitted again that Codex was too busy to take.
+const TRIES: u32 = 5;
+/// Between two such tries at first; it doubles.
+const TRY_AFTER: Duration = Duration::from_millis(100);
+/// Between two tries of an interrupt. Directly after a start Codex refuses it, and the Turn would run to its end.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(50);
+/// How long stopped commands may take to show that they ended.
+const CLEAN: Duration = Duration::from_secs(1);
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// `turn/start` was answered.
+    Accepted { native: Option<String> },
+    /// `turn/start` was refused; nothing runs.
+    Refused { failure: Failure, overloaded: bool },
+    /// `turn/started`.
+    Started { native: String },
+    /// The Turn is to be stopped.
+    Interrupt,
+    /// `turn/interrupt` was refused.
+    InterruptRefused,
+    /// `turn/completed`, with the number of commands that still run.
+    Completed { native: String, end: Ending, open_work: usize },
+    /// So many commands run.
+    Work { open: usize },
+    /// `thread/backgroundTerminals/clean` was answered.
+    Cleaned,
+    /// Surplus processes were ended; so many are still there.
+    SurplusEnded { left: u32 },
+    /// The process cannot be used any more.
+    Fault(Failure),
+    /// The Executor is to close.
+    Close,
+    /// A timer ran out.
+    Expired(Timer),
+    /// The process and everything below it is gone.
+    Exited { exit: Exit, foreign_signal: bool, said: String },
+}
+
+/// What `turn/completed` said.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    pub(super) status: Status,
+    pub(super) at: Option<std::time::SystemTime>,
+}
+
+/// The status in it.
+#[derive(Clone, Debug)]
+pub(super) enum Status {
+    Completed,
+    Failed(Failure),
+    Interrupted,
+    Unknown,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Effect {
+    /// Tell the Session.
+    Report(Report),
+    /// Write `turn/start` again.
+    Submit,
+    /// Write `turn/interrupt`.
+    Interrupt { native: String },
+    /// Write `thread/backgroundTerminals/clean`.
+    Clean,
+    /// End what was not there before the Turn.
+    EndSurplus,
+    /// Close stdin, end the process and everything below it.
+    Retire,
+    /// Set a timer, anew if it is set.
+    Arm(Timer, Duration),
+    /// Clear a timer.
+    Disarm(Timer),
+}
+
+/// The timers of a Turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// For another `turn/start`.
+    Resubmit,
+    /// For another `turn/interrupt`.
+    InterruptAgain,
+    /// For the effect of an interrupt.
+    Interrupt,
+    /// For open work at a normal end.
+    Work,
+    /// For stopped work.
+    Clean,
+    /// For everything after the end.
+    Settlement,
+}
+
+/// An event that does not fit the state. Nothing changed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{event} in state {state}")]
+pub(super) struct Misfit {
+    state: &'static str,
+    event: String,
+}
+
+/// One native Turn.
+#[derive(Debug)]
+pub(super) struct Turn {
+    timing: Timing,
+    state: State,
+    /// `turn_started` was reported.
+    started: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The input may have been submitted.
+    Submitting { native: Option<String>, tries: u32, interrupt: bool },
+    /// Codex works.
+    Running { native: String, interrupt: Interrupt },
+    /// The end is known; what was started is brought to its end.
+    Settling { native: Option<String>, stage: Stage, open: usize },
+    /// The process is being ended.
+    Retiring { native: Option<String>, cause: Cause, ended: bool },
+    /// Nothing more happens.
+    Settled { native: Option<String> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Interrupt {
+    No,
+    Sent,
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Open work may end by itself.
+    Work,
+    /// It was told to end.
+    Clean { answered: bool },
+    /// What is left is ended.
+    Surplus,
+}
+
+#[derive(Clone, Debug)]
+enum Cause {
+    Asked,
+    Fault(Failure),
+}
+
+impl Turn {
+    /// A Turn whose input is about to be submitted.
+    pub(super) fn new(timing: Timing) -> Self {
+        Self { timing, state: State::Submitting { native: None, tries: 0, interrupt: false }, started: false }
+    }
+
+    /// The native turn, once it is known. Before that every native turn of the thread is this one: only one is ever started.
+    pub(super) fn native(&self) -> Option<&str> {
+        match &self.state {
+            State::Submitting { native, .. }
+            | State::Settling { native, .. }
+            | State::Retiring { native, .. }
+            | State::Settled { native } => native.as_deref(),
+            State::Running { native, .. } => Some(native),
+        }
+    }
+
+    /// Whether calls may be made: the native end is not known and the process is not being ended.
+    pub(super) fn is_open(&self) -> bool {
+        match &self.state {
+            State::Submitting { .. } | State::Running { .. } => true,
+            State::Settling { .. } | State::Retiring { .. } | State::Settled { .. } => false,
+        }
+    }
+
+    /// Whether the native turn is known to have started, and was reported.
+    pub(super) fn has_started(&self) -> bool {
+        self.started
+    }
+
+    /// Whether everything is over.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.state, State::Settled { .. })
+    }
+
+    /// Takes an event and adds what is to be done.
+    ///
+    /// # Errors
+    /// [`Misfit`] when the event cannot come in this state; the caller counts it.
+    pub(super) fn on(&mut self, event: Event, out: &mut Vec<Effect>) -> Result<(), Misfit> {
+        match &mut self.state {
+            State::Submitting { .. } => self.on_submitting(event, out),
+            State::Running { .. } => self.on_running(event, out),
+            State::Settling { .. } => self.on_settling(event, out),
+            State::Retiring { .. } => self.on_retiring(event, out),
+            State::Settled { .. } => self.misfit(&event),
+        }
+    }
+
+    fn on_submitting(&mut self, event: Event, out: &mut Vec<Effect>) -> Result<(), Misfit> {
+        let State::Submitting { native, tries, interrupt } = &mut self.state else { return self.misfit(&event) };
+        match event {
+            Event::Accepted { native: told } => {
+                *native = told.or(native.take());
+            }
+            Event::Refused { overloaded: true, .. } if *tries < TRIES && !*interrupt => {
+                out.push(Effect::Arm(Timer::Resubmit, TRY_AFTER * 2_u32.pow(*tries)));
+                *tries += 1;
+            }
+            // Nothing was submitted, so there is nothing to be interrupted.
+            Event::Refused { .. } if *interrupt => self.end(NativeEnd::Interrupted { at: None }, 0, out),
+            Event::Refused { failure, .. } => self.end(failed(failure), 0, out),
+            Event::Expired(Timer::Resubmit) if *interrupt => self.end(NativeEnd::Interrupted { at: None }, 0, out),
+            Event::Expired(Timer::Resubmit) => out.push(Effect::Submit),
+            Event::Started { native: told } => {
+                if native.as_ref().is_some_and(|native| *native != told) {
+                    return self.misfit(&Event::Started { native: told });
+                }
+                let interrupt = *interrupt;
+                self.report_started(&told, out);
+                self.state = State::Running { native: told, interrupt: Interrupt::No };
+                if interrupt {
+                    self.send_interrupt(out);
+                    out.push(Effect::Arm(Timer::Interrupt, self.timing.interrupt));
+                }
+            }
+            Event::Completed { native: told, end, open_work } => {
+                if native.as_ref().is_some_and(|native| *native != told) {
+                    return self.misfit(&Event::Completed { native: told, end, open_work });
+                }
+                let asked = *interrupt;
+                *native = Some(told.clone());
+                self.report_started(&told, out);
+                self.end(native_end(end, asked), open_work, out);
+            }
+            // Held until Codex can take it, and then given its time anew.
+            Event::Interrupt if !*interrupt => {
+                *interrupt = true;
+                out.push(Effect::Arm(Timer::Interrupt, self.timing.interrupt));
+            }
+            Event::Interrupt | Event::Work { .. } => {}
+            Event::Expired(Timer::Interrupt) | Event::Close => self.retire(Cause::Asked, false, out),
+            Event::Fault(failure) => self.retire(Cause::Fault(failure), false, out),
+            Event::Exited { exit, said, .. } => self.lost(exit, &said, out),
+            Event::InterruptRefused | Event::Cleaned | Event::SurplusEnded { .. } | Event::Expired(_) => {
+                return self.misfit(&event);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_running(&mut self, event: Event, out: &mut Vec<Effect>) -> Result<(), Misfit> {
+        let State::Running { native, interrupt } = &mut self.state else { return self.misfit(&event) };
+        match event {
+            // Notifications may come before the answer (B-018).
+            Event::Accepted { native: told } if told.as_ref().is_none_or(|told| told == native) => {}
+            Event::Started { native: told } if told == *native => {}
+            Event::Completed { native: told, end, open_work } if told == *native => {
+                let asked = *interrupt != Interrupt::No;
+                self.end(native_end(end, asked), open_work, out);
+            }
+            Event::Interrupt if *interrupt == Interrupt::No => {
+                self.send_interrupt(out);
+                out.push(Effect::Arm(Timer::Interrupt, self.timing.interrupt));
+            }
+            Event::Interrupt | Event::Work { .. } => {}
+            Event::InterruptRefused if *interrupt == Interrupt::Sent => {
+                *interrupt = Interrupt::Refused;
+                out.push(Effect::Arm(Timer::InterruptAgain, INTERRUPT_AGAIN));
+            }
+            Event::Expired(Timer::InterruptAgain) if *interrupt == Interrupt::Refused => self.send_interrupt(out),
+            Event::Expired(Timer::Interrupt) | Event::Close => self.retire(Cause::Asked, false, out),
+            Event::Fault(failure) => self.retire(Cause::Fault(failure), false, out),
+            Event::Exited { exit, said, .. } => self.lost(exit, &said, out),
+            Event::Accepted { .. }
+            | Event::Refused { .. }
+            | Event::Started { .. }
+            | Event::Completed { .. }
+            | Event::InterruptRefused
+            | Event::Cleaned
+            | Event::SurplusEnded { .. }
+            | Event::Expired(_) => return self.misfit(&event),
+        }
+        Ok(())
+    }
+
+    fn on_settling(&mut self, event: Event, out: &mut Vec<Effect>) -> Result<(), Misfit> {
+        let State::Settling { stage, open, .. } = &mut self.state else { return self.misfit(&event) };
+        match (event, *stage) {
+            (Event::Work { open: now }, _) => {
+                *open = now;
+                if now == 0 && matches!(stage, Stage::Work | Stage::Clean { answered: true }) {
+                    self.end_surplus(out);
+                }
+            }
+            (Event::Expired(Timer::Work) | Event::Interrupt, Stage::Work) => self.clean(out),
+            (Event::Cleaned, Stage::Clean { .. }) => {
+                *stage = Stage::Clean { answered: true };
+                if *open == 0 {
+                    self.end_surplus(out);
+                }
+            }
+            (Event::Expired(Timer::Clean), Stage::Clean { .. }) => self.end_surplus(out),
+            (Event::SurplusEnded { left: 0 }, Stage::Surplus) => self.settle(true, true, out),
+            // What the daemon cannot end alone goes with everything else, under the keeper.
+            (Event::SurplusEnded { .. }, Stage::Surplus) => self.retire(Cause::Asked, true, out),
+            (Event::Fault(failure), _) => self.retire(Cause::Fault(failure), true, out),
+            (Event::Close, _) => self.retire(Cause::Asked, true, out),
+            (Event::Exited { .. }, _) => self.settle(true, false, out),
+            (Event::Expired(Timer::Settlement), _) => {
+                out.push(Effect::Retire);
+                self.settle(false, false, out);
+            }
+            (Event::Interrupt | Event::InterruptRefused, _) => {}
+            (
+                event @ (Event::Accepted { .. }
+                | Event::Refused { .. }
+                | Event::Started { .. }
+                | Event::Completed { .. }
+                | Event::Cleaned
+                | Event::SurplusEnded { .. }
+                | Event::Expired(_)),
+                _,
+            ) => return self.misfit(&event),
+        }
+        Ok(())
+    }
+
+    fn on_retiring(&mut self, event: Event, out: &mut Vec<Effect>) -> Result<(), Misfit> {
+        let State::Retiring { native, cause, ended } = &mut self.state else { return self.misfit(&event) };
+        let fits = |told: &str| native.as_ref().is_none_or(|native| native == told);
+        match event {
+            Event::Started { native: told } if fits(&told) && !*ended => {
+                *native = Some(told.clone());
+                self.report_started(&told, out);
+            }
+            // It was on its way (R-CAN-5).
+            Event::Completed { native: told, end, .. } if fits(&told) && !*ended => {
+                *native = Some(told.clone());
+                *ended = true;
+                let asked = matches!(cause, Cause::Asked);
+                self.report_started(&told, out);
+                out.push(Effect::Report(Report::Ended(native_end(end, asked))));
+            }
+            Event::Exited { exit, foreign_signal, said } => {
+                if !*ended {
+                    let end = match cause {
+                        Cause::Asked if foreign_signal => failed(exited(exit, &said)),
+                        Cause::Asked => NativeEnd::Interrupted { at: None },
+                        Cause::Fault(failure) => failed(failure.clone()),
+                    };
+                    out.push(Effect::Report(Report::Ended(end)));
+                }
+                self.settle(true, false, out);
+            }
+            Event::Expired(Timer::Settlement) => {
+                if !*ended {
+                    let end = match cause {
+                        Cause::Asked => NativeEnd::Interrupted { at: None },
+                        Cause::Fault(failure) => failed(failure.clone()),
+                    };
+                    out.push(Effect::Report(Report::Ended(end)));
+                }
+                self.settle(false, false, out);
+            }
+            Event::Accepted { .. }
+            | Event::Refused { .. }
+            | Event::Interrupt
+            | Event::InterruptRefused
+            | Event::Work { .. }
+            | Event::Cleaned
+            | Event::SurplusEnded { .. }
+            | Event::Fault(_)
+            | Event::Close => {}
+            Event::Started { .. } | Event::Completed { .. } | Event::Expired(_) => return self.misfit(&event),
+        }
+        Ok(())
+    }
+
+    fn report_started(&mut self, native: &str, out: &mut Vec<Effect>) {
+        if !self.started {
+            self.started = true;
+            out.push(Effect::Report(Report::Started { native_turn_id: native.to_owned() }));
+        }
+    }
+
+    fn send_interrupt(&mut self, out: &mut Vec<Effect>) {
+        if let State::Running { native, interrupt } = &mut self.state {
+            *interrupt = Interrupt::Sent;
+            out.push(Effect::Interrupt { native: native.clone() });
+        }
+    }
+
+    /// The native end is known.
+    fn end(&mut self, end: NativeEnd, open: usize, out: &mut Vec<Effect>) {
+        let native = self.native().map(str::to_owned);
+        let interrupted = matches!(end, NativeEnd::Interrupted { .. });
+        out.extend([Timer::Resubmit, Timer::Interrupt, Timer::InterruptAgain].map(Effect::Disarm));
+        out.push(Effect::Report(Report::Ended(end)));
+        out.push(Effect::Arm(Timer::Settlement, self.timing.settlement));
+        self.state = State::Settling { native, stage: Stage::Work, open };
+        if interrupted && self.started {
+            // An interrupt leaves commands running.
+            self.clean(out);
+        } else if open > 0 {
+            out.push(Effect::Arm(Timer::Work, self.timing.settle));
+        } else {
+            self.end_surplus(out);
+        }
+    }
+
+    fn clean(&mut self, out: &mut Vec<Effect>) {
+        self.set_stage(Stage::Clean { answered: false });
+        out.extend([Effect::Disarm(Timer::Work), Effect::Clean, Effect::Arm(Timer::Clean, CLEAN)]);
+    }
+
+    fn end_surplus(&mut self, out: &mut Vec<Effect>) {
+        self.set_stage(Stage::Surplus);
+        out.extend([Effect::Disarm(Timer::Work), Effect::Disarm(Timer::Clean), Effect::EndSurplus]);
+    }
+
+    fn set_stage(&mut self, now: Stage) {
+        if let State::Settling { stage, .. } = &mut self.state {
+            *stage = now;
+        }
+    }
+
+    fn retire(&mut self, cause: Cause, ended: bool, out: &mut Vec<Effect>) {
+        let native = self.native().map(str::to_owned);
+        out.push(Effect::Retire);
+        if !ended {
+            out.push(Effect::Arm(Timer::Settlement, self.timing.settlement));
+        }
+        let others = [Timer::Resubmit, Timer::Interrupt, Timer::InterruptAgain, Timer::Work, Timer::Clean];
+        out.extend(others.map(Effect::Disarm));
+        self.state = State::Retiring { native, cause, ended };
+    }
+
+    /// The process is gone in the middle of a Turn. No exit code is a success.
+    fn lost(&mut self, exit: Exit, said: &str, out: &mut Vec<Effect>) {
+        out.push(Effect::Report(Report::Ended(failed(exited(exit, said)))));
+        self.settle(true, false, out);
+    }
+
+    fn settle(&mut self, confirmed: bool, reusable: bool, out: &mut Vec<Effect>) {
+        let all =
+            [Timer::Resubmit, Timer::InterruptAgain, Timer::Interrupt, Timer::Work, Timer::Clean, Timer::Settlement];
+        out.extend(all.map(Effect::Disarm));
+        out.push(Effect::Report(Report::Settled(Settlement { confirmed, reusable })));
+        self.state = State::Settled { native: self.native().map(str::to_owned) };
+    }
+
+    fn misfit(&self, event: &Event) -> Result<(), Misfit> {
+        let state = match &self.state {
+            State::Submitting { .. } => "submitting",
+            State::Running { .. } => "running",
+            State::Settling { .. } => "settling",
+            State::Retiring { .. } => "retiring",
+            State::Settled { .. } => "settled",
+        };
+        Err(Misfit { state, event: event.to_string() })
+    }
+}
+
+fn failed(failure: Failure) -> NativeEnd {
+    NativeEnd::Failed { failure, finish: None, at: None }
+}
+
+/// Codex has no field that tells how an answer ended, so `finish` stays absent (R-EVT-3).
+fn native_end(end: Ending, asked: bool) -> NativeEnd {
+    let Ending { status, at } = end;
+    let broken = |message: &str| NativeEnd::Failed { failure: protocol_error(message), finish: None, at };
+    match status {
+        Status::Completed => NativeEnd::Completed { finish: None, at },
+        Status::Failed(failure) => NativeEnd::Failed { failure, finish: None, at },
+        Status::Interrupted if asked => NativeEnd::Interrupted { at },
+        Status::Interrupted => broken("codex interrupted the Turn by itself"),
+        Status::Unknown => broken("codex ended the Turn with an unknown status"),
+    }
+}
+
+fn protocol_error(message: &str) -> Failure {
+    Failure { code: FailureCode::HarnessProtocolError, message: message.into(), http_status: None, exit: None }
+}
+
+fn exited(exit: Exit, said: &str) -> Failure {
+    let how = match exit {
+        Exit::Code(code) => format!("with exit code {code}"),
+        Exit::Signal(signal) => format!("by signal {signal}"),
+    };
+    let said = if said.is_empty() { String::new() } else { format!("; it said: {said}") };
+    Failure {
+        code: FailureCode::HarnessExited,
+        message: format!("codex ended {how} before the Turn did{said}"),
+        http_status: None,
+        exit: Some(exit),
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Accepted { .. } => "accepted",
+            Self::Refused { .. } => "refused",
+            Self::Started { .. } => "started",
+            Self::Interrupt => "interrupt",
+            Self::InterruptRefused => "interrupt refused",
+            Self::Completed { .. } => "completed",
+            Self::Work { .. } => "work",
+            Self::Cleaned => "cleaned",
+            Self::SurplusEnded { .. } => "surplus ended",
+            Self::Fault(_) => "fault",
+            Self::Close => "close",
+            Self::Expired(_) => "expired",
+            Self::Exited { .. } => "exited",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! What a Harness supports on this machine (R-CAP-1, R-CAP-2).
+
+/// The declaration of one Harness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// Kind of the Harness.
+    pub kind: &'static str,
+    /// Version that was found.
+    pub version: Option<String>,
+    /// Whether it can be used.
+    pub availability: Availability,
+    /// Whether the capabilities were proved on exactly this version (R-CAP-5).
+    pub qualified: bool,
+    /// Everything that works under the placement `none`; empty when that is not supported.
+    pub none: Vec<Capability>,
+    /// Everything that works under the placement `workspace`; empty when that is not supported.
+    pub workspace: Vec<Capability>,
+    /// Native limits.
+    pub limits: Limits,
+    /// Native features that are switched off, as stable names.
+    pub switched_off: Vec<&'static str>,
+    /// How the operator isolates it (R-PLC-1).
+    pub isolation: Isolation,
+    /// Whether it loads the project's own configuration (R-PLC-1).
+    pub trust_workspace: bool,
+    /// Path of the program that was found.
+    pub program: Option<std::path::PathBuf>,
+}
+
+/// Whether a Harness can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// It can.
+    Available,
+    /// It cannot.
+    Unavailable {
+        /// Why, and what to do, for a person.
+        reason: String,
+    },
+}
+
+/// One thing that a Harness supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Capability {
+    /// A Session may run on a workspace.
+    LocalEnvironment,
+    /// The application may declare functions.
+    FunctionTools,
+    /// Several calls may be open at once.
+    ParallelFunctionCalls,
+    /// Messages are observed as they are written.
+    MessageObservation,
+    /// Usage is reported.
+    Usage,
+    /// The native home is removed by a release that asks for it.
+    HomeRemoval,
+}
+
+/// Native limits and accepted values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Which function names are taken.
+    pub function_names: FunctionNames,
+    /// Protocols to model providers.
+    pub model_protocols: Vec<super::ModelProtocol>,
+    /// What happens to arguments on their way to Core.
+    pub argument_fidelity: JsonFidelity,
+    /// What happens to schemas on their way to the model.
+    pub schema_fidelity: JsonFidelity,
+    /// Whether integers outside of -2^63 to 2^64-1 in a schema are refused.
+    pub integer_64: bool,
+    /// After how long the Harness gives up a call by itself, if ever.
+    pub native_call_timeout: Option<std::time::Duration>,
+}
+
+/// Which function names a Harness takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionNames {
+    /// A regular expression, for people.
+    pub pattern: &'static str,
+    /// Longest name in bytes.
+    pub max_bytes: usize,
+    /// Names of the Harness's own tools, sorted.
+    pub reserved: &'static [&'static str],
+    /// Prefixes that the Harness keeps.
+    pub reserved_prefixes: &'static [&'static str],
+}
+
+/// How the operator isolates a Harness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// The container or machine around the bridge does it: the Harness has full access.
+    Outer,
+    /// The Harness's own sandbox does it.
+    Native,
+}
+
+/// What a Harness does to JSON that passes through it (R-API-3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonFidelity {
+    /// Bytes stay.
+    Exact,
+    /// Numbers and order stay, respelled.
+    Value,
+    /// Numbers pass through binary64.
+    Binary64,
+    /// Parts of a schema are dropped or rewritten.
+    LossySchema,
+}

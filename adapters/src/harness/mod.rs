@@ -1,0 +1,124 @@
+//! The Harness contract: what the daemon asks of an adapter, and what an adapter reports.
+//!
+//! A control goes down as an [`Order`], everything native comes up as a [`Report`]. The adapter reports, the Session decides: nothing
+//! here knows of sequences, journals or the wire. One [`Executor`] serves one Session and one Turn at a time.
+
+use std::{fmt, future::Future, path::PathBuf, pin::Pin, sync::Arc};
+
+use tokio::sync::mpsc;
+
+mod configuration;
+mod declaration;
+mod function;
+mod report;
+
+pub use configuration::{Configuration, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
+pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits};
+pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render};
+pub use report::{
+    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, MessagePhase, NativeEnd, ReasoningText,
+    Report, RetryOf, Settlement, Tool, ToolEnd, ToolStatus, Usage,
+};
+
+/// A future that an adapter returns.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One kind of Harness on this machine.
+pub trait Harness: fmt::Debug + Send + Sync {
+    /// The kind, as declarations and configurations name it.
+    fn kind(&self) -> &'static str;
+
+    /// Looks at the machine anew and says what the Harness supports here. Never fails: a Harness that cannot be used is declared as
+    /// unavailable, with the reason. A probe may clear a capability, never add one (R-CAP-3).
+    fn declare(&self) -> BoxFuture<'_, Declaration>;
+
+    /// Checks a configuration against a declaration, without any native effect. The first thing that is not admitted is the answer, always
+    /// the same one for the same configuration.
+    fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted>;
+
+    /// Checks that an Executor under this declaration may hold a model key by itself; asked beside [`admit`](Self::admit) for a configuration that
+    /// comes with one (R-PLC-1).
+    fn admit_key(&self, declaration: &Declaration) -> Result<(), NotAdmitted> {
+        let _ = declaration;
+        Ok(())
+    }
+
+    /// Starts the native process and its conversation. No model input is sent. Whatever was started is gone again when this fails, or when
+    /// the future is dropped.
+    fn prepare(&self, launch: Launch) -> BoxFuture<'_, Result<Executor, PrepareError>>;
+}
+
+/// What an adapter needs to prepare an Executor.
+#[derive(Debug)]
+pub struct Launch {
+    /// Id of the Executor: goes into the mark of its processes.
+    pub executor_id: String,
+    /// Private folder of the Session for native state, mode 0700, made by the daemon; outside of the temp folder.
+    pub home: PathBuf,
+    /// Private folder for temporary files of the native process, made by the daemon.
+    pub temporary: PathBuf,
+    /// Canonical directory of the workspace; none under the placement `none`.
+    pub workspace: Option<PathBuf>,
+    /// The frozen configuration; admitted before.
+    pub configuration: Arc<Configuration>,
+    /// Key of the model provider, where there is one.
+    pub model_key: Option<secrecy::SecretString>,
+    /// Marks every process of the Executor (R-DUR-2).
+    pub mark: crate::native::environment::Mark,
+}
+
+/// A prepared native process with its conversation. Dropping it ends everything that it started.
+#[derive(Debug)]
+pub struct Executor {
+    /// Orders to the adapter. Bounded; the adapter always takes them soon, whatever the Harness does.
+    pub orders: mpsc::Sender<Order>,
+    /// Reports of the adapter in their order. [`Report::Closed`] is the last.
+    pub reports: mpsc::Receiver<Report>,
+    /// Version of the Harness that runs.
+    pub version: String,
+    /// The native conversation.
+    pub native_session_id: String,
+    /// The keeper that holds the process tree; the peer check of the local socket knows its descendants (R-SEC-1).
+    pub keeper: crate::native::tree::ProcessId,
+}
+
+/// Room for orders: a Turn has at most 1024 results in one batch, so a full channel never holds up the Session for long.
+pub const ORDER_CAPACITY: usize = 256;
+
+/// Room for reports: a burst of the Harness is taken in while the Session stores a call.
+pub const REPORT_CAPACITY: usize = 1024;
+
+/// An order to an adapter.
+#[derive(Debug)]
+pub enum Order {
+    /// Begin a Turn with this input. Never given while another Turn is not settled.
+    Start {
+        /// Ordered texts.
+        input: Vec<String>,
+        /// Stands beside the native input message, so that its arrival can be recognised.
+        client_id: String,
+    },
+    /// Give the result of a call to the Harness.
+    Answer {
+        /// The call.
+        call_id: String,
+        /// The result; the adapter renders it (R-FN-9).
+        result: FunctionResult,
+    },
+    /// Stop the Turn: never sent to the Harness before it can take it, and followed by the ladder when the Harness does not obey (R-CAN-4).
+    Interrupt,
+    /// Stop everything and end with [`Report::Closed`].
+    Close,
+}
+
+/// A preparation failed; nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}: {message}")]
+pub struct PrepareError {
+    /// Where: `spawn`, `initialize`, `session`, …; a stable name.
+    pub step: &'static str,
+    /// What happened, for a person, without secrets.
+    pub message: String,
+    /// False when it could not be proved that everything native is gone.
+    pub clean: bool,
+}

@@ -1,0 +1,379 @@
+//! What an adapter reports of native work, in words that every Harness shares.
+
+use std::time::{Duration, SystemTime};
+
+/// A report. Items are named by the Harness's own ids; the Session makes them unique, and closes what the Harness leaves open.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// The Harness has started the Turn. Once a Turn, before anything else of it.
+    Started {
+        /// The native turn.
+        native_turn_id: String,
+    },
+    /// An assistant message begins.
+    MessageStarted {
+        /// Native id.
+        id: String,
+    },
+    /// More text of an open message.
+    MessageDelta {
+        /// Native id.
+        id: String,
+        /// The text that is added.
+        text: String,
+    },
+    /// A message is complete.
+    MessageCompleted {
+        /// Native id.
+        id: String,
+        /// The whole text.
+        text: String,
+        /// What it is, where the Harness says so.
+        phase: Option<MessagePhase>,
+    },
+    /// The provider's answer broke off and is asked for again: open messages and reasoning are void (R-EVT-2).
+    AnswerBroken,
+    /// The model begins to reason.
+    ReasoningStarted {
+        /// Native id.
+        id: String,
+    },
+    /// More reasoning.
+    ReasoningDelta {
+        /// Native id.
+        id: String,
+        /// Which text.
+        kind: ReasoningText,
+        /// Which part of it.
+        index: u32,
+        /// The text that is added.
+        text: String,
+    },
+    /// Reasoning is complete.
+    ReasoningCompleted {
+        /// Native id.
+        id: String,
+        /// Parts of the summary.
+        summary: Vec<String>,
+        /// Parts of the raw reasoning.
+        raw: Vec<String>,
+    },
+    /// A native tool begins to run.
+    ToolStarted {
+        /// Native id.
+        id: String,
+        /// What runs.
+        tool: Tool,
+    },
+    /// More output of an open tool.
+    ToolOutput {
+        /// Native id.
+        id: String,
+        /// The text that is added.
+        text: String,
+    },
+    /// A native tool has ended.
+    ToolCompleted {
+        /// Native id.
+        id: String,
+        /// How.
+        end: ToolEnd,
+    },
+    /// The model calls a function.
+    Call {
+        /// The native call id.
+        call_id: String,
+        /// Name of the function.
+        name: String,
+        /// Arguments as JSON text.
+        arguments: String,
+        /// Whether they are the model's own text.
+        exact: bool,
+    },
+    /// The result of a call has been written to the Harness completely; evidence must follow (R-FN-6).
+    AnswerWritten {
+        /// The call.
+        call_id: String,
+    },
+    /// The native result of a call was seen live, with the flag and the content that were written (R-FN-6).
+    AnswerApplied {
+        /// The call.
+        call_id: String,
+        /// The native message that shows it.
+        evidence: &'static str,
+        /// The flag in it.
+        success: bool,
+    },
+    /// The native result of a call was seen, but it is not what was written.
+    AnswerDiffers {
+        /// The call.
+        call_id: String,
+    },
+    /// The Harness gave a call up before it had a result.
+    CallAbandoned {
+        /// The call.
+        call_id: String,
+        /// Why.
+        reason: AbandonReason,
+    },
+    /// The Harness tries a provider request again.
+    ProviderRetry(RetryOf),
+    /// Usage of this Turn so far; replaces the one before (R-EVT-4).
+    Usage(Usage),
+    /// Something worth knowing.
+    Notice {
+        /// A stable name.
+        code: &'static str,
+        /// For a person, without addresses and bodies.
+        message: String,
+    },
+    /// The native end of the Turn is known. Settlement follows as [`Report::Settled`].
+    Ended(NativeEnd),
+    /// All native work of the Turn is gone, or the limit for that is over. The last report of a Turn.
+    Settled(Settlement),
+    /// The Executor is gone. The last report of all; after it nothing native is left unless `survivors` says so.
+    Closed {
+        /// How the process ended.
+        exit: Option<Exit>,
+        /// Processes that could not be ended.
+        survivors: u32,
+    },
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessagePhase {
+    /// A remark on the way.
+    Commentary,
+    /// Part of the answer.
+    PartialAnswer,
+    /// The answer.
+    FinalAnswer,
+}
+
+/// Which reasoning text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReasoningText {
+    /// The provider's summary.
+    Summary,
+    /// The model's own reasoning.
+    Raw,
+}
+
+/// What a native tool does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// A shell command.
+    Command {
+        /// The command line.
+        command: String,
+        /// Its directory, or empty.
+        directory: String,
+    },
+    /// Changes to files.
+    FileChange {
+        /// The files.
+        edits: Vec<FileEdit>,
+    },
+    /// Anything else.
+    Other {
+        /// The Harness's name for it.
+        name: String,
+    },
+}
+
+/// A change to one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEdit {
+    /// Path as the Harness tells it.
+    pub path: String,
+    /// What happens to it.
+    pub kind: FileEditKind,
+    /// The difference as the Harness tells it.
+    pub diff: String,
+    /// New path of a moved file.
+    pub moved_to: Option<String>,
+}
+
+/// What happens to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileEditKind {
+    /// Made.
+    Add,
+    /// Removed.
+    Delete,
+    /// Changed.
+    Update,
+    /// Something that the bridge does not know.
+    Other,
+}
+
+/// How a native tool ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolEnd {
+    /// How.
+    pub status: ToolStatus,
+    /// What ran, as it stands at the end.
+    pub tool: Tool,
+    /// The whole output.
+    pub output: Option<String>,
+    /// Exit code of a command.
+    pub exit_code: Option<i32>,
+    /// How long it ran.
+    pub duration: Option<Duration>,
+}
+
+/// How a native tool ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolStatus {
+    /// Succeeded.
+    Completed,
+    /// Failed.
+    Failed,
+    /// Not allowed.
+    Declined,
+    /// Closed by the bridge without a native end.
+    Incomplete,
+    /// Something that the bridge does not know.
+    Other,
+}
+
+/// Why a call takes no result any more (R-FN-7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbandonReason {
+    /// The Harness cancelled it.
+    NativeCancelled,
+    /// The Executor is gone.
+    ExecutionLost,
+    /// The Turn ended.
+    TurnEnded,
+}
+
+/// A provider request that is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOf {
+    /// What failed.
+    pub code: FailureCode,
+    /// Its HTTP status.
+    pub http_status: Option<u16>,
+    /// The Harness's own text, without addresses and bodies.
+    pub message: String,
+}
+
+/// Tokens of a Turn; what the Harness does not tell is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Input, cached included.
+    pub input: Option<u64>,
+    /// Cached input.
+    pub cached_input: Option<u64>,
+    /// Output, reasoning included.
+    pub output: Option<u64>,
+    /// Reasoning output.
+    pub reasoning_output: Option<u64>,
+    /// All.
+    pub total: Option<u64>,
+}
+
+/// How the Harness ended the Turn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NativeEnd {
+    /// It completed.
+    Completed {
+        /// How the answer ended, from a field of its own.
+        finish: Option<Finish>,
+        /// When, by the Harness.
+        at: Option<SystemTime>,
+    },
+    /// It failed.
+    Failed {
+        /// What.
+        failure: Failure,
+        /// How the answer ended, from a field of its own.
+        finish: Option<Finish>,
+        /// When, by the Harness.
+        at: Option<SystemTime>,
+    },
+    /// It was interrupted, as we asked: by its own word, or because we ended the process after asking.
+    Interrupted {
+        /// When, by the Harness.
+        at: Option<SystemTime>,
+    },
+}
+
+/// How the model's answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// By itself.
+    Stop,
+    /// Cut short.
+    Incomplete,
+}
+
+/// What failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The class.
+    pub code: FailureCode,
+    /// For a person, without addresses and bodies.
+    pub message: String,
+    /// HTTP status of the provider.
+    pub http_status: Option<u16>,
+    /// How the Harness exited, for [`FailureCode::HarnessExited`].
+    pub exit: Option<Exit>,
+}
+
+/// Classes of failures (R-EVT-5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureCode {
+    /// Key refused.
+    AuthenticationError,
+    /// Too many requests.
+    RateLimitExceeded,
+    /// Quota used up.
+    UsageLimitExceeded,
+    /// Provider overloaded.
+    ServerOverloaded,
+    /// Provider failed.
+    ServerError,
+    /// Request refused.
+    InvalidRequest,
+    /// Model or route not found.
+    ResourceNotFound,
+    /// Provider gave up waiting.
+    RequestTimeout,
+    /// Input too long.
+    ContextLengthExceeded,
+    /// Refused by policy.
+    CyberPolicy,
+    /// Provider not reached, or its answer broke off.
+    ConnectionFailed,
+    /// Harness exited.
+    HarnessExited,
+    /// Harness broke its protocol.
+    HarnessProtocolError,
+    /// A written result was never shown as taken over.
+    FunctionResultUnconfirmed,
+    /// A line above the limit.
+    LineTooLarge,
+    /// What had to be stored could not be.
+    StorageUnavailable,
+}
+
+/// How a native process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// With this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// Whether all native work of a Turn is gone, and whether the Executor can take another one (R-CAN-2, R-CAN-3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// True when nothing of the Turn runs any more.
+    pub confirmed: bool,
+    /// True when the Executor takes another Turn; else [`Report::Closed`] follows without an order.
+    pub reusable: bool,
+}

@@ -1,0 +1,9 @@
+//! Adapters to native Harnesses, and the contract between them and the daemon.
+//!
+//! Nothing here knows of gRPC, of the journal or of the command line.
+
+#![forbid(unsafe_code)]
+
+pub mod codex;
+pub mod harness;
+pub mod native;

@@ -1,0 +1,9 @@
+//! Native processes and their wires: the keeper's side of the daemon, process trees, JSON lines, JSON-RPC, locks.
+//! It knows no Harness, no Session and no Turn, and decides nothing for them: it starts, reads, writes and ends.
+
+pub mod environment;
+pub mod lines;
+pub mod lock;
+pub mod process;
+pub mod rpc;
+pub mod tree;

@@ -1,0 +1,187 @@
+//! Ending processes: one by its id, what a Turn left behind, and what an earlier daemon left behind.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, process, thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
+};
+use tokio::{task, time};
+
+use super::{ProcessId, alive, below, stat, stat::Stat};
+use crate::native::environment::Mark;
+
+/// The first part of the keeper's name: the kernel keeps 15 bytes.
+const KEEPER_NAME: &str = "runtime-bridge-";
+/// Between two looks at what is left, at first; it doubles up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// What became of a KILL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Killed {
+    /// The signal was sent.
+    Sent,
+    /// The process was gone already.
+    Gone,
+    /// The process is not ours to signal, or the system has no way to do it safely.
+    Refused,
+}
+
+/// What [`end_surplus`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surplus {
+    /// Processes that were killed and are gone.
+    pub ended: u32,
+    /// Processes that are still there.
+    pub left: u32,
+}
+
+/// What [`sweep`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Processes that were killed and are gone.
+    pub ended: u32,
+    /// Processes that are still there.
+    pub left: u32,
+}
+
+/// Sends KILL to exactly this process: it is held by a pidfd, and its start time is read after the pidfd was opened.
+pub fn kill(target: &ProcessId) -> Killed {
+    let Some(pid) = i32::try_from(target.pid).ok().and_then(Pid::from_raw) else { return Killed::Refused };
+    let outcome = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(_) if !alive(target) => return Killed::Gone,
+        Ok(held) => pidfd_send_signal(held, Signal::KILL),
+        // A system without pidfds: the start time alone must do.
+        Err(Errno::NOSYS) if !alive(target) => return Killed::Gone,
+        Err(Errno::NOSYS) => kill_process(pid, Signal::KILL),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => Killed::Sent,
+        Err(Errno::SRCH) => Killed::Gone,
+        Err(_) => Killed::Refused,
+    }
+}
+
+/// Ends every descendant of `root_pid` that was not there `before`, but those that carry one of the `spare` names (the
+/// Harness's own helper programs, as the kernel has the name: at most 15 bytes). Looks again until two looks in a row
+/// find nothing, or until `limit` (R-CAN-2).
+pub async fn end_surplus(root_pid: u32, before: &BTreeSet<ProcessId>, spare: &[&str], limit: Duration) -> Surplus {
+    let is_surplus = |stat: &Stat| stat.runs() && !before.contains(&stat.id()) && !spare.contains(&stat.name.as_str());
+    let deadline = Instant::now() + limit;
+    let mut killed = BTreeSet::new();
+    let mut quiet = 0;
+    let mut pause = PAUSE;
+    loop {
+        // Thousands of processes take some milliseconds, which is too long for a thread that serves others.
+        let all = task::spawn_blocking(stat::all).await.unwrap_or_else(|_| stat::all());
+        let surplus: BTreeSet<_> =
+            below(&all, [root_pid]).into_iter().filter(|stat| is_surplus(stat)).map(Stat::id).collect();
+        quiet = if surplus.is_empty() { quiet + 1 } else { 0 };
+        if quiet == 2 || Instant::now() >= deadline {
+            return Surplus { ended: count(killed.difference(&surplus)), left: count(surplus.iter()) };
+        }
+        killed.extend(surplus.iter().filter(|target| kill(target) == Killed::Sent));
+        time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Ends every process whose environment has a mark with this prefix, and what descends from such a process; never
+/// ourselves. For the start of a daemon: what an earlier one left (R-DUR-2). Blocks for at most about `limit`.
+pub fn sweep(mark_prefix: &str, limit: Duration) -> Swept {
+    sweep_where(limit, |value| value.starts_with(mark_prefix.as_bytes()))
+}
+
+/// Ends what carries exactly this mark, and its descendants.
+pub(crate) fn sweep_exactly(mark: &Mark, limit: Duration) -> Swept {
+    sweep_where(limit, |value| value == mark.as_str().as_bytes())
+}
+
+fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
+    let deadline = Instant::now() + limit;
+    let mut killed = BTreeSet::new();
+    let mut quiet = 0;
+    let mut pause = PAUSE;
+    loop {
+        let all = stat::all();
+        let targets = sweep_targets(&all, &is_ours);
+        let left: BTreeSet<_> = targets.iter().map(|stat| stat.id()).collect();
+        quiet = if left.is_empty() { quiet + 1 } else { 0 };
+        if quiet == 2 || Instant::now() >= deadline {
+            return Swept { ended: count(killed.difference(&left)), left: count(left.iter()) };
+        }
+        // A keeper gathers what lost its parent, so it goes last; most often it goes by itself.
+        let parents: BTreeSet<u32> = targets.iter().map(|stat| stat.parent).collect();
+        for stat in &targets {
+            let is_needed = stat.name == KEEPER_NAME && parents.contains(&stat.pid);
+            if is_needed {
+                // It counts as ended once it is gone.
+                killed.insert(stat.id());
+            } else if kill(&stat.id()) == Killed::Sent {
+                killed.insert(stat.id());
+            }
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn sweep_targets(all: &[Stat], is_ours: impl Fn(&[u8]) -> bool) -> Vec<&Stat> {
+    let own = process::id();
+    // Should we have been started by something that carries the mark, it and its other children are spared.
+    let above = above(all, own);
+    let marked: Vec<_> = all.iter().filter(|stat| !above.contains(&stat.pid) && mark_of(stat.pid, &is_ours)).collect();
+    let mut targets = below(all, marked.iter().map(|stat| stat.pid));
+    targets.extend(marked);
+    targets.sort_unstable_by_key(|stat| stat.pid);
+    targets.dedup_by_key(|stat| stat.pid);
+    targets.retain(|stat| stat.runs() && stat.pid != own);
+    targets
+}
+
+/// A process and all that it descends from.
+fn above(all: &[Stat], pid: u32) -> BTreeSet<u32> {
+    let parents: BTreeMap<u32, u32> = all.iter().map(|stat| (stat.pid, stat.parent)).collect();
+    let mut found = BTreeSet::new();
+    let mut next = Some(&pid);
+    while let Some(at) = next
+        && found.insert(*at)
+    {
+        next = parents.get(at);
+    }
+    found
+}
+
+/// True when the environment that the process was started with has a mark that fits. An environment that cannot be read
+/// belongs to another user, so the process is not one of ours.
+fn mark_of(pid: u32, fits: impl Fn(&[u8]) -> bool) -> bool {
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| super::origin::marks(&environ).any(fits))
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(items.count()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_that_belongs_to_another_process_by_now_is_not_killed() {
+        let own = stat::read(process::id()).map(|stat| stat.id()).unwrap();
+        assert_eq!(kill(&ProcessId { start: own.start + 1, ..own }), Killed::Gone);
+        assert_eq!(kill(&ProcessId { pid: u32::MAX, start: 1 }), Killed::Refused);
+        assert_eq!(kill(&ProcessId { pid: 0, start: 1 }), Killed::Refused);
+    }
+
+    #[test]
+    fn a_sweep_of_a_mark_that_nobody_carries_ends_nothing() {
+        assert_eq!(sweep("st_nobody-carries-this.", Duration::from_secs(5)), Swept::default());
+    }
+}

@@ -1,0 +1,168 @@
+//! `runtime-bridge doctor`: what of this machine the daemon can use, why not, and what to do (R-OBS-2).
+//!
+//! It only renders; whoever fills the report has looked.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+/// What was found on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DoctorReport {
+    /// Each Harness that the daemon knows.
+    pub(crate) harnesses: Vec<HarnessFound>,
+    /// Isolation and where it comes from, such as `native (default outside of a container)`.
+    pub(crate) isolation: Finding,
+    /// Path of the socket.
+    pub(crate) socket: Finding,
+    /// Path of the state.
+    pub(crate) state_dir: Finding,
+    /// Path of the keeper.
+    pub(crate) keeper: Finding,
+    /// What the peer check of the socket holds (R-SEC-1).
+    pub(crate) peer_check: Finding,
+}
+
+/// One Harness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HarnessFound {
+    /// Its kind, such as `codex`.
+    pub(crate) kind: String,
+    /// The program; `None` when there is none.
+    pub(crate) path: Option<PathBuf>,
+    /// What it says its version is.
+    pub(crate) version: Option<String>,
+    /// Whether the daemon was proved on exactly this version.
+    pub(crate) qualified: bool,
+    /// Why it cannot be used and what to do; `None` when it can.
+    pub(crate) unusable: Option<String>,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// What it is set to.
+    pub(crate) value: String,
+    /// What is wrong with it and what to do; `None` when nothing is.
+    pub(crate) problem: Option<String>,
+}
+
+impl DoctorReport {
+    /// Whether the daemon can start here and run at least one Harness.
+    pub(crate) fn is_healthy(&self) -> bool {
+        let findings = [&self.isolation, &self.socket, &self.state_dir, &self.keeper, &self.peer_check];
+        self.harnesses.iter().any(|harness| harness.unusable.is_none())
+            && findings.iter().all(|finding| finding.problem.is_none())
+    }
+}
+
+/// The report for a person: one line for each thing, four for each Harness.
+pub(crate) fn render(report: &DoctorReport) -> String {
+    let mut text = String::new();
+    for harness in &report.harnesses {
+        let path = harness.path.as_ref().map_or_else(|| "not found".into(), |path| path.display().to_string());
+        let version = match &harness.version {
+            None => "unknown".into(),
+            Some(version) if harness.qualified => version.clone(),
+            Some(version) => format!("{version} (not proved; the nearest proved version is taken as its like)"),
+        };
+        let usable = harness.unusable.as_ref().map_or_else(|| "yes".into(), |why| format!("no: {why}"));
+        line(&mut text, "Harness", &harness.kind);
+        line(&mut text, "  path", &path);
+        line(&mut text, "  version", &version);
+        line(&mut text, "  usable", &usable);
+    }
+    for (name, finding) in [
+        ("isolation", &report.isolation),
+        ("socket", &report.socket),
+        ("state", &report.state_dir),
+        ("keeper", &report.keeper),
+        ("peer check", &report.peer_check),
+    ] {
+        match &finding.problem {
+            None => line(&mut text, name, &finding.value),
+            Some(problem) => line(&mut text, name, &format!("{}: {problem}", finding.value)),
+        }
+    }
+    line(&mut text, "all in all", if report.is_healthy() { "ready" } else { "not ready" });
+    text
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    // A String can always be written to.
+    _ = writeln!(text, "{name:<12}{value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fine(value: &str) -> Finding {
+        Finding { value: value.into(), problem: None }
+    }
+
+    fn report() -> DoctorReport {
+        DoctorReport {
+            harnesses: vec![HarnessFound {
+                kind: "codex".into(),
+                path: Some("/opt/codex/bin/codex".into()),
+                version: Some("0.171.0".into()),
+                qualified: true,
+                unusable: None,
+            }],
+            isolation: fine("native (default outside of a container)"),
+            socket: fine("/run/user/1000/runtime-bridge.sock"),
+            state_dir: fine("/home/ada/.local/state/runtime-bridge"),
+            keeper: fine("/opt/bridge/runtime-bridge-keeper"),
+            peer_check: fine("a process below a keeper is refused"),
+        }
+    }
+
+    #[test]
+    fn a_healthy_machine_has_ten_lines() {
+        let report = report();
+        assert!(report.is_healthy());
+        insta::assert_snapshot!(render(&report), @r"
+        Harness     codex
+          path      /opt/codex/bin/codex
+          version   0.171.0
+          usable    yes
+        isolation   native (default outside of a container)
+        socket      /run/user/1000/runtime-bridge.sock
+        state       /home/ada/.local/state/runtime-bridge
+        keeper      /opt/bridge/runtime-bridge-keeper
+        peer check  a process below a keeper is refused
+        all in all  ready
+        ");
+    }
+
+    #[test]
+    fn every_problem_stands_where_it_is() {
+        let mut report = report();
+        let harness = &mut report.harnesses[0];
+        harness.path = None;
+        harness.version = None;
+        harness.unusable = Some("no program codex on the PATH; set codex.program".into());
+        report.isolation.problem = Some("the sandbox cannot be made here; set isolation to outer".into());
+        assert!(!report.is_healthy());
+        insta::assert_snapshot!(render(&report), @r"
+        Harness     codex
+          path      not found
+          version   unknown
+          usable    no: no program codex on the PATH; set codex.program
+        isolation   native (default outside of a container): the sandbox cannot be made here; set isolation to outer
+        socket      /run/user/1000/runtime-bridge.sock
+        state       /home/ada/.local/state/runtime-bridge
+        keeper      /opt/bridge/runtime-bridge-keeper
+        peer check  a process below a keeper is refused
+        all in all  not ready
+        ");
+    }
+
+    #[test]
+    fn a_version_that_was_not_proved_says_so() {
+        let mut report = report();
+        report.harnesses[0].qualified = false;
+        let text = render(&report);
+        assert!(text.contains("0.171.0 (not proved;"), "{text}");
+        assert!(report.is_healthy());
+    }
+}

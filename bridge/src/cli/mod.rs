@@ -1,0 +1,103 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use adapters::harness::Isolation;
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    config::{Overrides, Settings},
+    serve,
+};
+
+mod run;
+
+/// Exit code of a wrong configuration.
+const CONFIGURATION: u8 = 10;
+
+/// Hosts coding agents behind one gRPC protocol.
+#[derive(Debug, Parser)]
+#[command(name = "runtime-bridge", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon. Ends with 0 after SIGTERM or SIGINT; every failure at the start has an exit code of its own.
+    Serve(Overrides),
+    Run(run::RunArgs),
+}
+
+/// Parses the command line and does what it says.
+pub async fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Serve(overrides) => serve(overrides).await,
+        Command::Run(arguments) => run::run(arguments, Box::new(|hosting| Box::pin(host(hosting)))).await,
+    }
+}
+
+async fn serve(overrides: Overrides) -> ExitCode {
+    let settings = match Settings::load(overrides) {
+        Ok(settings) => settings,
+        Err(error) => return fail(&error, CONFIGURATION),
+    };
+    let filter = match EnvFilter::try_new(&settings.log) {
+        Ok(filter) => filter,
+        Err(error) => return fail(&format!("use `log`: {error}"), CONFIGURATION),
+    };
+    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).init();
+    let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
+        (Err(error), _) | (_, Err(error)) => return fail(&format!("listen for signals: {error}"), 1),
+    };
+    let running = match serve::start(settings).await {
+        Ok(running) => running,
+        Err(error) => return fail(&error, error.exit_code()),
+    };
+    let broken = tokio::select! {
+        _ = terminate.recv() => false,
+        _ = interrupt.recv() => false,
+        () = running.broken() => true,
+    };
+    tracing::info!("stopping");
+    tokio::select! {
+        () = running.stop() => {}
+        // A second signal gives up waiting; the keepers end what is left.
+        _ = terminate.recv() => return fail(&"stop in order: a second signal came", 1),
+        _ = interrupt.recv() => return fail(&"stop in order: a second signal came", 1),
+    }
+    if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Hosts a daemon in this process for one `run`.
+async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
+    let text = |error: &dyn std::fmt::Display| format!("could not {error}");
+    let mut settings = Settings::load(Overrides {
+        state: Some(hosting.state_dir),
+        socket: Some(hosting.socket),
+        workspace_roots: vec![hosting.workspace_root],
+        codex: hosting.codex,
+        ..Overrides::default()
+    })
+    .map_err(|error| text(&error))?;
+    settings.trust_workspace = hosting.trust_workspace;
+    let isolation = hosting.isolation.map(|who| match who {
+        run::Isolation::Outer => Isolation::Outer,
+        run::Isolation::Native => Isolation::Native,
+    });
+    settings.isolation = isolation.or(settings.isolation);
+    let socket = settings.socket.clone();
+    let running = serve::start(settings).await.map_err(|error| text(&error))?;
+    Ok(run::Daemon { socket, stop: Box::pin(running.stop()) })
+}
+
+fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
+    use std::io::Write as _;
+    // Where stderr is gone there is nobody to tell.
+    let _told = writeln!(std::io::stderr(), "runtime-bridge: could not {error}");
+    ExitCode::from(code)
+}

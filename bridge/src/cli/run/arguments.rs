@@ -1,0 +1,359 @@
+//! The command line of `run`, and the plan that is left when all of it is in order.
+
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    io::{self, Read as _},
+    path::PathBuf,
+};
+
+use clap::{Args, ValueEnum};
+use proto::{client::Endpoint, v1};
+use secrecy::SecretString;
+
+use super::{Isolation, function::Functions, key};
+
+/// Where the key comes from when no file is named.
+const KEY_VARIABLE: &str = "OPENAI_API_KEY";
+/// The provider when none is named.
+const PROVIDER: &str = "https://api.openai.com/v1";
+/// The model when none is named: one that the pinned Codex has in its own catalogue.
+const MODEL: &str = "gpt-5.5";
+
+/// Run one whole Turn on this machine and show it.
+///
+/// Hosts a daemon of its own for the Turn. Ends with 0 when the Turn completed, 1 when it failed, 2 for a wrong command line, 3 when it
+/// was cancelled, 4 when nobody knows.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunArgs {
+    /// The Harness that does the Turn.
+    #[arg(long, value_enum)]
+    pub(super) harness: Harness,
+    /// The folder that the Harness works in (needed in this version).
+    #[arg(long, value_name = "DIR")]
+    pub(super) workspace: Option<PathBuf>,
+    /// Base address of the model provider [default: https://api.openai.com/v1].
+    #[arg(long, value_name = "URL")]
+    pub(super) provider: Option<String>,
+    /// Name of the model [default: gpt-5.5].
+    #[arg(long, value_name = "NAME")]
+    pub(super) model: Option<String>,
+    /// File (mode 0600) with the provider's key; without it the key is in OPENAI_API_KEY.
+    #[arg(long, value_name = "FILE")]
+    pub(super) key_file: Option<PathBuf>,
+    /// Use the bundled provider, which needs no key: `sleep` runs a long shell command, `call NAME` calls that function, anything else
+    /// is echoed.
+    #[arg(long, conflicts_with_all = ["provider", "key_file"])]
+    pub(super) mock: bool,
+    /// A function that the model may call: its JSON Schema, and the program that gets the arguments on stdin and writes the output to
+    /// stdout. May be repeated.
+    #[arg(long = "function", value_name = "NAME=SCHEMA.json:PROGRAM")]
+    pub(super) functions: Vec<String>,
+    /// Instructions that are added to the Harness's own.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(super) instructions: String,
+    /// Who keeps the Harness apart from this machine: the container or machine around (`outer`), or its own sandbox (`native`).
+    #[arg(long, value_enum)]
+    pub(super) isolation: Option<Isolation>,
+    /// Let the Harness load the project's own configuration from the workspace.
+    #[arg(long)]
+    pub(super) trust_workspace: bool,
+    /// The Codex program of the hosted daemon.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(super) codex: Option<PathBuf>,
+    /// Use a running daemon instead of hosting one.
+    #[arg(long, value_name = "unix:PATH", conflicts_with_all = ["isolation", "trust_workspace", "codex"])]
+    pub(super) endpoint: Option<Endpoint>,
+    /// Write each event as one line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// What the Turn is to do; `-` reads it from stdin.
+    pub(super) prompt: String,
+}
+
+/// Harnesses that `run` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Harness {
+    /// `codex app-server`.
+    Codex,
+}
+
+impl fmt::Display for Harness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Codex => "codex",
+        })
+    }
+}
+
+/// A command line that cannot be run; one line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct UsageError(pub(super) String);
+
+type Variable = dyn Fn(&str) -> Option<OsString> + Send + Sync;
+
+/// What `run` reads of the process around it.
+pub(super) struct Surroundings {
+    variable: Box<Variable>,
+}
+
+impl Surroundings {
+    /// The environment of this process.
+    pub(super) fn of_this_process() -> Self {
+        Self::of(|name| env::var_os(name))
+    }
+
+    /// An environment by name.
+    pub(super) fn of(variable: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static) -> Self {
+        Self { variable: Box::new(variable) }
+    }
+
+    /// A variable that is set and not empty.
+    pub(super) fn variable(&self, name: &str) -> Option<OsString> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+
+    /// A variable that names an absolute path; others are ignored, as the XDG rules ask.
+    pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
+        self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    /// Whether colours are wanted, given a terminal.
+    pub(super) fn allow_colour(&self) -> bool {
+        self.variable("NO_COLOR").is_none() && self.variable("TERM").is_none_or(|terminal| terminal != "dumb")
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").finish_non_exhaustive()
+    }
+}
+
+/// A run that is in order.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) harness: Harness,
+    /// Canonical.
+    pub(super) workspace: PathBuf,
+    pub(super) provider: String,
+    pub(super) model: String,
+    pub(super) key: SecretString,
+    /// Whether the bundled provider takes the place of `provider`.
+    pub(super) mock: bool,
+    pub(super) functions: Functions,
+    pub(super) instructions: String,
+    pub(super) isolation: Option<Isolation>,
+    pub(super) trust_workspace: bool,
+    pub(super) codex: Option<PathBuf>,
+    pub(super) endpoint: Option<Endpoint>,
+    pub(super) prompt: String,
+}
+
+impl Plan {
+    /// Checks a command line as far as this machine can tell; the daemon judges the rest.
+    pub(super) fn check(arguments: RunArgs, surroundings: &Surroundings) -> Result<Self, UsageError> {
+        let refuse = |why: &str| UsageError(why.into());
+        let workspace = arguments
+            .workspace
+            .ok_or_else(|| refuse("--workspace DIR is needed: this version runs a Harness only on a folder"))?;
+        let workspace = workspace
+            .canonicalize()
+            .map_err(|error| UsageError(format!("--workspace {}: {error}", workspace.display())))?;
+        if !workspace.is_dir() {
+            return Err(UsageError(format!("--workspace {}: is not a folder", workspace.display())));
+        }
+        if workspace.to_str().is_none() {
+            return Err(refuse("--workspace: its path is not UTF-8"));
+        }
+        let functions = Functions::read(&arguments.functions)?;
+        let key = match (&arguments.key_file, arguments.mock) {
+            // The bundled provider asks for none, but a Harness sends one.
+            (_, true) => "mock".into(),
+            (Some(path), false) => key::from_file(path)?,
+            (None, false) => key_from(surroundings)?,
+        };
+        let prompt = match arguments.prompt.as_str() {
+            "-" => from_stdin()?,
+            _ => arguments.prompt,
+        };
+        if prompt.trim().is_empty() {
+            return Err(refuse("the prompt is empty"));
+        }
+        Ok(Self {
+            harness: arguments.harness,
+            workspace,
+            provider: arguments.provider.unwrap_or_else(|| PROVIDER.into()),
+            model: arguments.model.unwrap_or_else(|| MODEL.into()),
+            key,
+            mock: arguments.mock,
+            functions,
+            instructions: arguments.instructions,
+            isolation: arguments.isolation,
+            trust_workspace: arguments.trust_workspace,
+            codex: arguments.codex,
+            endpoint: arguments.endpoint,
+            prompt,
+        })
+    }
+
+    /// The configuration of the one Session.
+    pub(super) fn configuration(&self) -> v1::ExecutionConfiguration {
+        let provider =
+            v1::ModelProvider { protocol: v1::ModelProtocol::Responses.into(), base_url: self.provider.clone() };
+        v1::ExecutionConfiguration {
+            harness: self.harness.to_string(),
+            placement: v1::Placement::Workspace.into(),
+            model: self.model.clone(),
+            instructions: self.instructions.clone(),
+            provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
+            harness_config: String::new(),
+            tools: Some(v1::AdmittedTools { functions: self.functions.declared() }),
+        }
+    }
+}
+
+fn key_from(surroundings: &Surroundings) -> Result<SecretString, UsageError> {
+    let Some(value) = surroundings.variable(KEY_VARIABLE) else {
+        return Err(UsageError(format!(
+            "no model key: set {KEY_VARIABLE}, name a file with --key-file, or use the bundled provider with --mock"
+        )));
+    };
+    match value.to_str().map(str::trim) {
+        Some("") | None => Err(UsageError(format!("{KEY_VARIABLE} is not a text"))),
+        Some(key) => Ok(key.into()),
+    }
+}
+
+fn from_stdin() -> Result<String, UsageError> {
+    let mut text = String::new();
+    let read = io::stdin().lock().read_to_string(&mut text);
+    read.map_err(|error| UsageError(format!("the prompt on stdin: {error}")))?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+    use crate::cli::run::folders::tests::scratch;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    fn parse(line: &[&str]) -> Result<RunArgs, clap::Error> {
+        Line::try_parse_from([&["run"], line].concat()).map(|line| line.run)
+    }
+
+    fn surroundings(key: Option<&'static str>) -> Surroundings {
+        Surroundings::of(move |name| if name == KEY_VARIABLE { key.map(OsString::from) } else { None })
+    }
+
+    fn plan(line: &[&str], key: Option<&'static str>) -> Result<Plan, String> {
+        Plan::check(parse(line).unwrap(), &surroundings(key)).map_err(|error| error.0)
+    }
+
+    fn folder(name: &str) -> String {
+        scratch(name).to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn defaults_are_the_public_provider_and_a_model_of_the_catalogue() {
+        let workspace = folder("defaults");
+        let plan = plan(&["--harness", "codex", "--workspace", &workspace, "hi"], Some("sk-1")).unwrap();
+        assert_eq!((plan.provider.as_str(), plan.model.as_str()), (PROVIDER, MODEL));
+        assert_eq!(plan.key.expose_secret(), "sk-1");
+        let configuration = plan.configuration();
+        assert_eq!(configuration.harness, "codex");
+        assert_eq!(configuration.placement(), v1::Placement::Workspace);
+        assert_eq!(plan.isolation, None);
+    }
+
+    #[test]
+    fn every_option_has_its_place() {
+        let workspace = folder("options");
+        let line = [
+            "--harness=codex",
+            "--provider=http://127.0.0.1:9/v1",
+            "--model=m",
+            "--instructions=be brief",
+            "--isolation=native",
+            "--trust-workspace",
+            "--codex=/opt/codex",
+            "--json",
+            "--workspace",
+            &workspace,
+            "do it",
+        ];
+        let arguments = parse(&line).unwrap();
+        assert!(arguments.json);
+        let plan = plan(&line, Some("k")).unwrap();
+        assert_eq!(plan.isolation, Some(Isolation::Native));
+        assert!(plan.trust_workspace);
+        assert_eq!(plan.codex.as_deref(), Some(Path::new("/opt/codex")));
+        assert_eq!(plan.configuration().instructions, "be brief");
+        assert_eq!(plan.prompt, "do it");
+    }
+
+    #[test]
+    fn a_run_without_a_key_offers_the_bundled_provider() {
+        let workspace = folder("keyless");
+        let line = ["--harness", "codex", "--workspace", &workspace, "hi"];
+        for key in [None, Some(""), Some(" ")] {
+            let refused = plan(&line, key).unwrap_err();
+            assert!(refused.contains(KEY_VARIABLE), "{refused}");
+        }
+        assert!(plan(&line, None).unwrap_err().ends_with("or use the bundled provider with --mock"));
+        assert!(plan(&[&["--mock"], &line[..]].concat(), None).unwrap().mock);
+    }
+
+    #[test]
+    fn a_run_without_a_folder_says_so() {
+        let refused = plan(&["--harness", "codex", "--mock", "hi"], None).unwrap_err();
+        assert_eq!(refused, "--workspace DIR is needed: this version runs a Harness only on a folder");
+        let refused = plan(&["--harness", "codex", "--mock", "--workspace", "/none", "hi"], None).unwrap_err();
+        assert!(refused.starts_with("--workspace /none: No such file"), "{refused}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let workspace = folder("refused");
+        assert_eq!(
+            plan(&["--harness", "codex", "--mock", "--workspace", &workspace, " "], None).unwrap_err(),
+            "the prompt is empty"
+        );
+        for line in [
+            &["hi"] as &[_],
+            &["--harness", "codex"],
+            &["--harness", "claude_code", "hi"],
+            &["--harness", "codex", "--mock", "--provider", "http://x", "hi"],
+            &["--harness", "codex", "--mock", "--key-file", "k", "hi"],
+            &["--harness", "codex", "--isolation", "none", "hi"],
+            &["--harness", "codex", "--endpoint", "/run/b.sock", "hi"],
+            &["--harness", "codex", "--endpoint", "unix:/b", "--isolation", "outer", "hi"],
+            &["--harness", "codex", "two", "prompts"],
+        ] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn colours_can_be_switched_off() {
+        let with = |name: &'static str, value: &'static str| {
+            Surroundings::of(move |asked| (asked == name).then(|| value.into()))
+        };
+        assert!(with("TERM", "xterm").allow_colour());
+        assert!(with("NO_COLOR", "").allow_colour());
+        assert!(!with("NO_COLOR", "1").allow_colour());
+        assert!(!with("TERM", "dumb").allow_colour());
+    }
+}

@@ -1,0 +1,176 @@
+//! The configuration file, in TOML. Unknown keys are refused.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use adapters::harness::{ModelProtocol, ModelProvider};
+use serde::Deserialize;
+
+use super::{Error, Limits, Provider, Settings, isolation_of, places, secret, value};
+
+/// The file as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    state: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    allowed_uids: Option<Vec<u32>>,
+    refuse_tools: Option<bool>,
+    #[serde(default)]
+    workspace_roots: Vec<PathBuf>,
+    isolation: Option<String>,
+    #[serde(default)]
+    trust_workspace: bool,
+    keeper: Option<PathBuf>,
+    log: Option<String>,
+    max_executors: Option<u32>,
+    #[serde(default)]
+    codex: Codex,
+    #[serde(default)]
+    providers: BTreeMap<String, ProviderEntry>,
+    #[serde(default)]
+    limits: LimitEntries,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Codex {
+    program: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderEntry {
+    protocol: String,
+    base_url: String,
+    key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitEntries {
+    handle_life_ms: Option<u64>,
+    result_evidence_ms: Option<u64>,
+    keep_alive_ms: Option<u64>,
+    harness_start_ms: Option<u64>,
+    settlement_ms: Option<u64>,
+    max_line_bytes: Option<usize>,
+    turn_memory_bytes: Option<usize>,
+}
+
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<File, Error> {
+    let text = fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    parse(path, &text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<File, Error> {
+    toml::from_str(text).map_err(|error| Error::Parse { path: path.to_owned(), text: error.to_string() })
+}
+
+impl File {
+    /// The settings that the file and the defaults make.
+    pub(super) fn settle(self, path: &Path) -> Result<Settings, Error> {
+        if self.max_executors == Some(0) {
+            return Err(value("max_executors", "it is at least 1"));
+        }
+        let beside = |other: PathBuf| path.parent().map_or_else(|| other.clone(), |folder| folder.join(&other));
+        let mut providers = BTreeMap::new();
+        for (name, entry) in self.providers {
+            let key = |member: &str| format!("providers.{name}.{member}");
+            if entry.protocol != "responses" {
+                return Err(value(&key("protocol"), "it is `responses`"));
+            }
+            crate::service::base_url(&entry.base_url).map_err(|text| value(&key("base_url"), text))?;
+            let secret = entry.key_file.map(|file| secret(&beside(file), &key("key_file"))).transpose()?;
+            let provider = ModelProvider { protocol: ModelProtocol::Responses, base_url: entry.base_url };
+            providers.insert(name, Provider { provider, key: secret });
+        }
+        Ok(Settings {
+            state: self.state.unwrap_or_else(places::state),
+            socket: self.socket.unwrap_or_else(places::socket),
+            allowed_uids: self.allowed_uids.unwrap_or_else(|| vec![places::uid()]),
+            refuse_tools: self.refuse_tools.unwrap_or(true),
+            workspace_roots: self.workspace_roots,
+            isolation: self.isolation.as_deref().map(isolation_of).transpose()?,
+            trust_workspace: self.trust_workspace,
+            keeper: self.keeper,
+            log: self.log.unwrap_or_else(|| "info".into()),
+            max_executors: self.max_executors,
+            codex: self.codex.program,
+            providers,
+            limits: self.limits.settle()?,
+        })
+    }
+}
+
+impl LimitEntries {
+    fn settle(self) -> Result<Limits, Error> {
+        let usual = Limits::default();
+        let time = |key: &str, given: Option<u64>, usual: Duration| match given {
+            Some(0) => Err(value(&format!("limits.{key}"), "it is at least 1")),
+            Some(millis) => Ok(Duration::from_millis(millis)),
+            None => Ok(usual),
+        };
+        let size = |key: &str, given: Option<usize>, usual: usize| match given {
+            Some(bytes) if bytes < 1024 => Err(value(&format!("limits.{key}"), "it is at least 1024")),
+            Some(bytes) => Ok(bytes),
+            None => Ok(usual),
+        };
+        Ok(Limits {
+            handle_life: time("handle_life_ms", self.handle_life_ms, usual.handle_life)?,
+            result_evidence: time("result_evidence_ms", self.result_evidence_ms, usual.result_evidence)?,
+            keep_alive: time("keep_alive_ms", self.keep_alive_ms, usual.keep_alive)?,
+            harness_start: time("harness_start_ms", self.harness_start_ms, usual.harness_start)?,
+            settlement: time("settlement_ms", self.settlement_ms, usual.settlement)?,
+            max_line_bytes: size("max_line_bytes", self.max_line_bytes, usual.max_line_bytes)?,
+            turn_memory_bytes: size("turn_memory_bytes", self.turn_memory_bytes, usual.turn_memory_bytes)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(text: &str, want: &[&str]) {
+        let path = Path::new("config.toml");
+        let error = parse(path, text).and_then(|file| file.settle(path)).unwrap_err().to_string();
+        for part in want {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_key_or_value_is_named() {
+        refused("stat = 'x'", &["line 1", "stat", "expected one of", "socket"]);
+        refused("isolation = 'maybe'", &["isolation", "`outer` or `native`"]);
+        refused("max_executors = 0", &["max_executors", "at least 1"]);
+        refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
+        refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
+        refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol"]);
+        refused(
+            "[providers.p]\nprotocol='responses'\nbase_url='http://a:b@x'",
+            &["providers.p.base_url", "credentials"],
+        );
+        refused("= 3", &["config.toml", "line 1"]);
+    }
+
+    #[test]
+    fn a_file_stands_over_the_defaults_and_an_empty_one_changes_nothing() {
+        let path = Path::new("config.toml");
+        let file = parse(path, "state = '/s'\ncodex.program = '/c'\n[limits]\nhandle_life_ms = 5").unwrap();
+        let settings = file.settle(path).unwrap();
+        assert_eq!(settings.state, Path::new("/s"));
+        assert_eq!(settings.codex.as_deref(), Some(Path::new("/c")));
+        assert_eq!(settings.limits, Limits { handle_life: Duration::from_millis(5), ..Limits::default() });
+        assert!(settings.refuse_tools && !settings.trust_workspace);
+        let settings = parse(path, "").unwrap().settle(path).unwrap();
+        assert_eq!(settings.limits, Limits::default());
+    }
+}

@@ -1,0 +1,227 @@
+//! The daemon's settings: flags over `RUNTIME_BRIDGE_*` over the configuration file over defaults.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use adapters::harness::{Isolation, ModelProvider};
+use secrecy::SecretString;
+
+mod file;
+mod places;
+
+pub(crate) use places::config_file as default_file;
+
+/// Everything that an operator decides.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// State directory.
+    pub(crate) state: PathBuf,
+    /// Unix socket.
+    pub(crate) socket: PathBuf,
+    /// Uids that may connect.
+    pub(crate) allowed_uids: Vec<u32>,
+    /// Whether a peer that descends from a Harness is refused (R-SEC-1).
+    pub(crate) refuse_tools: bool,
+    /// Directories below which a workspace may lie.
+    pub(crate) workspace_roots: Vec<PathBuf>,
+    /// Who isolates a Harness; `None` decides by whether this is a container.
+    pub(crate) isolation: Option<Isolation>,
+    /// Whether a Harness loads the project's own configuration.
+    pub(crate) trust_workspace: bool,
+    /// The keeper's program; `None` looks beside the daemon.
+    pub(crate) keeper: Option<PathBuf>,
+    /// Filter of the logs.
+    pub(crate) log: String,
+    /// Executors that may exist at once; `None` decides by the machine (R-PRE-3).
+    pub(crate) max_executors: Option<u32>,
+    /// The Codex program; `None` looks on `PATH`.
+    pub(crate) codex: Option<PathBuf>,
+    /// Model providers that Core may name.
+    pub(crate) providers: Providers,
+    /// Limits of waiting and size.
+    pub(crate) limits: Limits,
+}
+
+/// Limits of waiting and size; each is configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) handle_life: Duration,
+    pub(crate) result_evidence: Duration,
+    pub(crate) keep_alive: Duration,
+    pub(crate) harness_start: Duration,
+    pub(crate) settlement: Duration,
+    pub(crate) max_line_bytes: usize,
+    pub(crate) turn_memory_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handle_life: Duration::from_secs(300),
+            result_evidence: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(15),
+            harness_start: Duration::from_secs(20),
+            settlement: Duration::from_secs(60),
+            max_line_bytes: 64 << 20,
+            turn_memory_bytes: 1 << 20,
+        }
+    }
+}
+
+/// Model providers of the operator, by name.
+pub(crate) type Providers = BTreeMap<String, Provider>;
+
+/// A model provider of the operator.
+#[derive(Clone, Debug)]
+pub(crate) struct Provider {
+    pub(crate) provider: ModelProvider,
+    pub(crate) key: Option<SecretString>,
+}
+
+/// What the command line and the environment say; it stands over the file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Overrides {
+    /// Configuration file [default: /etc/runtime-bridge/config.toml or $XDG_CONFIG_HOME/runtime-bridge/config.toml].
+    #[arg(long, env = "RUNTIME_BRIDGE_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// State directory.
+    #[arg(long, env = "RUNTIME_BRIDGE_STATE", value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Unix socket to listen on.
+    #[arg(long, env = "RUNTIME_BRIDGE_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Directory below which workspaces may lie; may be repeated.
+    #[arg(long = "workspace-root", env = "RUNTIME_BRIDGE_WORKSPACE_ROOTS", value_delimiter = ':', value_name = "DIR")]
+    pub(crate) workspace_roots: Vec<PathBuf>,
+    /// Who isolates Harnesses: `outer` or `native`.
+    #[arg(long, env = "RUNTIME_BRIDGE_ISOLATION", value_name = "WHO")]
+    pub(crate) isolation: Option<String>,
+    /// The Codex program.
+    #[arg(long, env = "RUNTIME_BRIDGE_CODEX", value_name = "PROGRAM")]
+    pub(crate) codex: Option<PathBuf>,
+    /// The keeper's program.
+    #[arg(long, env = "RUNTIME_BRIDGE_KEEPER", value_name = "PROGRAM")]
+    pub(crate) keeper: Option<PathBuf>,
+    /// Filter of the logs, such as `info` or `bridge=debug`.
+    #[arg(long, env = "RUNTIME_BRIDGE_LOG", value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+}
+
+/// The settings are wrong.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A file cannot be read.
+    #[error("read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The configuration file is not what it should be.
+    #[error("understand {}: {text}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and what was expected.
+        text: String,
+    },
+    /// A value is wrong.
+    #[error("use `{key}`: {text}")]
+    Value {
+        /// The key or flag.
+        key: String,
+        /// What is wrong.
+        text: String,
+    },
+}
+
+impl Settings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong, with its key.
+    pub(crate) fn load(overrides: Overrides) -> Result<Self, Error> {
+        let (path, file) = match &overrides.config {
+            Some(path) => (path.clone(), file::read(path)?),
+            None => match default_file() {
+                Some(path) if path.exists() => (path.clone(), file::read(&path)?),
+                Some(_) | None => (PathBuf::new(), file::File::default()),
+            },
+        };
+        let settings = file.settle(&path)?;
+        settings.over(overrides)
+    }
+
+    fn over(mut self, overrides: Overrides) -> Result<Self, Error> {
+        let Overrides { config: _, state, socket, workspace_roots, isolation, codex, keeper, log } = overrides;
+        if let Some(state) = state {
+            self.state = state;
+        }
+        if let Some(socket) = socket {
+            self.socket = socket;
+        }
+        if !workspace_roots.is_empty() {
+            self.workspace_roots = workspace_roots;
+        }
+        if let Some(text) = isolation {
+            self.isolation = Some(isolation_of(&text)?);
+        }
+        self.codex = codex.or(self.codex);
+        self.keeper = keeper.or(self.keeper);
+        self.log = log.unwrap_or(self.log);
+        for (key, path) in [("state", &self.state), ("socket", &self.socket)] {
+            if path.as_os_str().is_empty() {
+                return Err(value(key, "no place for it is known: neither HOME nor XDG variables are set; name it"));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Who isolates Harnesses on this machine.
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.isolation.unwrap_or_else(|| if places::is_container() { Isolation::Outer } else { Isolation::Native })
+    }
+
+    /// Executors that may exist at once: at most four a core and one for each 512 MiB, at least two (R-PRE-3).
+    pub(crate) fn max_executors(&self) -> u32 {
+        self.max_executors.unwrap_or_else(|| {
+            let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+            let by_memory = places::memory_bytes() / (512 << 20);
+            cores.saturating_mul(4).min(u32::try_from(by_memory).unwrap_or(u32::MAX)).max(2)
+        })
+    }
+}
+
+fn isolation_of(text: &str) -> Result<Isolation, Error> {
+    match text {
+        "outer" => Ok(Isolation::Outer),
+        "native" => Ok(Isolation::Native),
+        _ => Err(value("isolation", "it is `outer` or `native`")),
+    }
+}
+
+fn value(key: &str, text: impl Into<String>) -> Error {
+    Error::Value { key: key.into(), text: text.into() }
+}
+
+/// Reads a secret from a file that nobody else may read.
+pub(crate) fn secret(path: &Path, key: &str) -> Result<SecretString, Error> {
+    let read = |source| Error::Read { path: path.to_owned(), source };
+    let mode = fs::metadata(path).map_err(read)?.mode();
+    if mode & 0o077 != 0 {
+        return Err(value(key, format!("{} can be read by others; give it mode 0600", path.display())));
+    }
+    let text = fs::read_to_string(path).map_err(read)?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(value(key, format!("{} holds no secret, or more than one line", path.display())));
+    }
+    Ok(SecretString::from(text))
+}

@@ -1,0 +1,172 @@
+//! The tables, how they came to be, and the opening of the file.
+//!
+//! A migration is never edited once released: a later version adds one. Counters that Core chooses (epochs,
+//! sequences) are 64 bit without sign and stand in SQLite's signed integers by their bits.
+
+use std::{fs::File, path::Path, sync::Arc, time::Duration};
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::{Error, Result};
+
+/// The migration at index n brings schema n to n + 1; `user_version` holds the number of those that were applied.
+const MIGRATIONS: &[&str] = &[VERSION_1];
+
+/// Marks the file as ours (`application_id`): "RBJ1".
+const APPLICATION: i64 = 0x5242_4A31;
+
+const VERSION_1: &str = "
+CREATE TABLE meta (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE session (
+    row              INTEGER PRIMARY KEY,
+    principal        TEXT NOT NULL,
+    session_id       TEXT NOT NULL,
+    directory        TEXT NOT NULL UNIQUE,
+    assignment_id    TEXT NOT NULL,
+    epoch            INTEGER NOT NULL,
+    released         INTEGER NOT NULL,
+    environment_id   TEXT,
+    workspace        TEXT,
+    had_turn         INTEGER NOT NULL,
+    next_turn_number INTEGER NOT NULL,
+    UNIQUE (principal, session_id),
+    CHECK ((environment_id IS NULL) = (workspace IS NULL))
+) STRICT;
+
+CREATE TABLE executor (
+    executor_id       TEXT NOT NULL PRIMARY KEY,
+    session           INTEGER NOT NULL REFERENCES session (row),
+    fingerprint       BLOB NOT NULL,
+    native_session_id TEXT,
+    keeper_pid        INTEGER NOT NULL,
+    keeper_start      INTEGER NOT NULL,
+    closed            INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX executor_by_session ON executor (session);
+CREATE INDEX executor_open ON executor (executor_id) WHERE closed = 0;
+
+CREATE TABLE turn (
+    row               INTEGER PRIMARY KEY,
+    session           INTEGER NOT NULL REFERENCES session (row),
+    turn_id           TEXT NOT NULL,
+    number            INTEGER NOT NULL,
+    executor_id       TEXT NOT NULL,
+    content           BLOB NOT NULL,
+    created_ms        INTEGER NOT NULL,
+    native_session_id TEXT,
+    native_turn_id    TEXT,
+    cancel_cause      TEXT,
+    acknowledged      INTEGER NOT NULL DEFAULT 0,
+    status            TEXT,
+    ended             BLOB,
+    last_sequence     INTEGER,
+    ended_ms          INTEGER,
+    usage             BLOB,
+    UNIQUE (session, turn_id),
+    UNIQUE (session, number),
+    CHECK ((status IS NULL) = (ended IS NULL)),
+    CHECK ((status IS NULL) = (last_sequence IS NULL)),
+    CHECK ((status IS NULL) = (ended_ms IS NULL))
+) STRICT;
+CREATE INDEX turn_open ON turn (row) WHERE status IS NULL;
+
+CREATE TABLE call (
+    row       INTEGER PRIMARY KEY,
+    turn      INTEGER NOT NULL REFERENCES turn (row),
+    call_id   TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    arguments TEXT NOT NULL,
+    sequence  INTEGER NOT NULL,
+    phase     TEXT NOT NULL DEFAULT 'pending'
+              CHECK (phase IN ('pending', 'result_stored', 'written', 'applied', 'abandoned', 'cancelled')),
+    reason    TEXT,
+    UNIQUE (turn, call_id)
+) STRICT;
+
+-- A table of its own, so that a result is appended instead of spreading its call over new pages.
+CREATE TABLE result (
+    call INTEGER PRIMARY KEY REFERENCES call (row),
+    hash BLOB NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+";
+
+/// Opens and locks the file, brings it up to date, and gives the connection and the state's id.
+pub(super) fn open(path: &Path) -> Result<(Connection, String)> {
+    let failed = |source: Arc<dyn std::error::Error + Send + Sync>| Error::Open { path: path.to_owned(), source };
+    let outcome = open_connection(path);
+    let (connection, state_id) = outcome.map_err(|error| match error {
+        Error::Full(source) | Error::Sql(source) => failed(source),
+        other => other,
+    })?;
+    // The file's name must survive a power loss as its content does.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|source| failed(Arc::new(source)))?;
+    Ok((connection, state_id))
+}
+
+fn open_connection(path: &Path) -> Result<(Connection, String)> {
+    let connection = Connection::open(path)?;
+    // Nobody else may have the file open for long: who finds it locked says so at once.
+    connection.busy_timeout(Duration::ZERO)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    // ORDER: the locking mode before the first access, so that the lock is taken with it and the index of the
+    // write-ahead log lives in this process instead of in a shared file.
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Error::Corrupt(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(format!(
+            "the file stays in journal mode {mode}"
+        )))));
+    }
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // What undoes one operation of several is kept in memory.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    // LIMIT: of the write-ahead log, in pages of 4 KiB; the writer checkpoints well before, between commits.
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", 8192, |row| row.get::<_, i64>(0))?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    migrate(&connection)?;
+    let state_id = state_id(&connection)?;
+    Ok((connection, state_id))
+}
+
+fn migrate(connection: &Connection) -> Result<()> {
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if found > known {
+        return Err(Error::NewerSchema { found, known });
+    }
+    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let objects: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
+    let ours = if found == 0 { objects == 0 } else { application == APPLICATION };
+    if !ours {
+        return Err(Error::Corrupt(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
+            "the database belongs to another program",
+        ))));
+    }
+    let applied = usize::try_from(found).unwrap_or(usize::MAX);
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
+        let transaction = connection.unchecked_transaction()?;
+        transaction.execute_batch(migration)?;
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "user_version", i64::try_from(index + 1).unwrap_or(i64::MAX))?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+fn state_id(connection: &Connection) -> Result<String> {
+    let recorded =
+        connection.query_row("SELECT value FROM meta WHERE name = 'state_id'", (), |row| row.get(0)).optional()?;
+    if let Some(recorded) = recorded {
+        return Ok(recorded);
+    }
+    let made = uuid::Uuid::now_v7().to_string();
+    connection.execute("INSERT INTO meta (name, value) VALUES ('state_id', ?1)", (&made,))?;
+    Ok(made)
+}

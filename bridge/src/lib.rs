@@ -1,0 +1,17 @@
+//! The daemon: hosts native Harnesses behind one gRPC protocol.
+//!
+//! Rooms point one way: `link` and `service` to `session` and `turn`, these to `journal` and to the Harness contract of `adapters`.
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+mod clock;
+mod config;
+mod journal;
+mod link;
+mod refusal;
+mod serve;
+mod service;
+mod session;
+mod tasks;
+mod turn;

@@ -1,0 +1,202 @@
+//! The Unix socket: 0600, uids on a list, and no peer that descends from a Harness (R-SEC-1).
+
+use std::{
+    io,
+    os::unix::{fs::FileTypeExt as _, net::UnixStream as StdStream},
+    path::{Path, PathBuf},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use adapters::native::{environment::Mark, tree};
+use futures_util::{Stream, stream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{UnixListener, UnixStream},
+};
+use tonic::transport::server::Connected;
+
+use super::Peer;
+use crate::session::Keepers;
+
+/// Longest path of a socket in bytes: `sun_path` less its NUL.
+const MAX_PATH: usize = 107;
+
+/// The socket could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindError {
+    /// The path is longer than the system takes.
+    #[error("listen on {}: the path has {length} bytes and the system takes {MAX_PATH}", path.display())]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// Somebody listens there.
+    #[error("listen on {}: somebody listens there already", path.display())]
+    InUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Something that is no socket is there.
+    #[error("listen on {}: there is something that is not a socket; it is left alone", path.display())]
+    Occupied {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("listen on {}: {source}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Who may connect.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    /// Uids on the list.
+    pub(crate) uids: Vec<u32>,
+    /// Whether peers that descend from a Harness are refused.
+    pub(crate) refuse_tools: bool,
+    /// Keepers of our Harnesses.
+    pub(crate) keepers: Keepers,
+    /// Begins every marker of ours.
+    pub(crate) state_id: String,
+}
+
+/// A listening socket. Dropping it removes its file.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    gate: Gate,
+}
+
+impl Listener {
+    /// Listens. The caller holds the lock of the state directory, so a socket that nobody answers on is left from an earlier run.
+    pub(crate) fn bind(path: &Path, gate: Gate) -> Result<Self, BindError> {
+        let owned = || path.to_owned();
+        let length = path.as_os_str().len();
+        if length > MAX_PATH {
+            return Err(BindError::TooLong { path: owned(), length });
+        }
+        let io = |source| BindError::Io { path: path.to_owned(), source };
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io(error)),
+            Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::Occupied { path: owned() }),
+            Ok(_) => match StdStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(io)?
+                }
+                Ok(_) | Err(_) => return Err(BindError::InUse { path: owned() }),
+            },
+        }
+        // The socket is never open to others, not even for a moment: its mode comes from the mask.
+        let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        Ok(Self { listener: bound.map_err(io)?, path: owned(), gate })
+    }
+
+    /// The connections that are let in, for ever.
+    pub(crate) fn connections(self) -> impl Stream<Item = io::Result<Connection>> + Send {
+        stream::unfold(self, |listener| async move { Some((Ok(listener.accept().await), listener)) })
+    }
+
+    async fn accept(&self) -> Connection {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => match self.gate.judge(&stream) {
+                    Ok(peer) => return Connection { stream, peer },
+                    Err(why) => tracing::warn!(why, "a peer of the socket was refused"),
+                },
+                Err(error) => {
+                    // Out of descriptors, most likely: what is open goes on, and the next one gets its turn.
+                    tracing::error!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the socket could not be removed");
+        }
+    }
+}
+
+impl Gate {
+    fn judge(&self, stream: &UnixStream) -> Result<Peer, String> {
+        let peer = stream.peer_cred().map_err(|error| format!("its credentials cannot be read: {error}"))?;
+        if !self.uids.contains(&peer.uid()) {
+            return Err(format!("uid {} is not on the list", peer.uid()));
+        }
+        if self.refuse_tools {
+            let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+            let pid = pid.ok_or("its process cannot be told")?;
+            match tree::is_descendant_or_marked(pid, &self.keepers.all(), &Mark::prefix(&self.state_id)) {
+                Ok(false) => {}
+                Ok(true) => return Err(format!("process {pid} belongs to a Harness")),
+                Err(unexaminable) => return Err(format!("process {pid} cannot be examined: {unexaminable}")),
+            }
+        }
+        Ok(Peer { principal: format!("uid:{}", peer.uid()) })
+    }
+}
+
+/// A connection that was let in.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: UnixStream,
+    peer: Peer,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,6 @@
+//! `runtime-bridge`.
+
+#[tokio::main]
+async fn main() -> std::process::ExitCode {
+    bridge::cli::main().await
+}

@@ -1,0 +1,227 @@
+//! A daemon from its start to its end.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use adapters::{
+    codex::{self, Codex},
+    harness::Harness,
+    native::lock::{Lock, LockError},
+};
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    config::Settings,
+    journal::{self, Journal},
+    link::{self, Gate, Listener},
+    service,
+    session::{Keepers, Limits, Registry, Shared, recovery},
+    tasks,
+    turn::log,
+};
+
+/// How long leftovers of an earlier run may take to end.
+const SWEEP: Duration = Duration::from_secs(5);
+/// How long open streams may take once every Session is over.
+const LAST_STREAMS: Duration = Duration::from_secs(2);
+
+/// The daemon could not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// The state directory cannot be used.
+    #[error("use the state directory {}: {source}", path.display())]
+    State {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another daemon has the state.
+    #[error("use the state directory: {0}")]
+    Locked(#[source] LockError),
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    Journal(journal::Error),
+    /// A workspace root cannot be used.
+    #[error("use the workspace root {}: {source}", path.display())]
+    WorkspaceRoot {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The keeper is not there.
+    #[error("find the keeper at {}: install it beside the daemon or set `keeper`", path.display())]
+    Keeper {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The socket cannot be made.
+    #[error(transparent)]
+    Bind(#[from] link::BindError),
+}
+
+impl StartError {
+    /// The exit code of the daemon: each failure has its own.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::State { .. } => 11,
+            Self::Locked(_) => 12,
+            Self::Journal(journal::Error::NewerSchema { .. }) => 14,
+            Self::Journal(_) => 13,
+            Self::WorkspaceRoot { .. } => 15,
+            Self::Keeper { .. } => 16,
+            Self::Bind(link::BindError::TooLong { .. }) => 17,
+            Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
+            Self::Bind(link::BindError::Io { .. }) => 19,
+        }
+    }
+}
+
+/// A daemon that serves.
+#[derive(Debug)]
+pub(crate) struct Running {
+    registry: Arc<Registry>,
+    codex: Arc<Codex>,
+    server: tokio::task::JoinHandle<()>,
+    stop: CancellationToken,
+    journal: Journal,
+    _lock: Lock,
+}
+
+/// Starts a daemon. When this returns it answers.
+pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
+    let state = private_directory(&settings.state)
+        .map_err(|source| StartError::State { path: settings.state.clone(), source })?;
+    let lock = Lock::take(state.join("lock")).map_err(StartError::Locked)?;
+    let workspace_roots = settings
+        .workspace_roots
+        .iter()
+        .map(|path| path.canonicalize().map_err(|source| StartError::WorkspaceRoot { path: path.clone(), source }));
+    let workspace_roots = workspace_roots.collect::<Result<Vec<_>, _>>()?;
+    let keeper = keeper(&settings)?;
+    let journal = Journal::open(&state.join("journal.db")).map_err(StartError::Journal)?;
+
+    let codex = Arc::new(codex(&settings, keeper));
+    let harness: Arc<dyn Harness> = Arc::clone(&codex) as _;
+    let max_executors = settings.max_executors();
+    let shared = Arc::new(Shared {
+        journal: journal.clone(),
+        harnesses: BTreeMap::from([(harness.kind(), harness)]),
+        codec: Arc::new(service::Protobuf),
+        state,
+        workspace_roots,
+        limits: Limits {
+            handle_life: settings.limits.handle_life,
+            evidence: settings.limits.result_evidence,
+            max_executors,
+            log: log::Limits { memory_bytes: settings.limits.turn_memory_bytes, ..log::Limits::default() },
+        },
+        capacity: Arc::new(Semaphore::new(
+            usize::try_from(max_executors).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
+        )),
+        keepers: Keepers::default(),
+        tracker: TaskTracker::new(),
+        stopping: CancellationToken::new(),
+    });
+
+    // ORDER: leftovers are ended before anything of theirs is recorded as ended, and that before anybody can ask (R-DUR-2).
+    recovery::sweep(journal.state_id(), SWEEP);
+    let sessions = journal.sessions().await.map_err(StartError::Journal)?;
+    recovery::settle(&shared, &sessions).await.map_err(StartError::Journal)?;
+
+    let gate = Gate {
+        uids: settings.allowed_uids.clone(),
+        refuse_tools: settings.refuse_tools,
+        keepers: shared.keepers.clone(),
+        state_id: journal.state_id().to_owned(),
+    };
+    make_folder_of(&settings.socket);
+    let listener = Listener::bind(&settings.socket, gate)?;
+    let registry = Arc::new(Registry::new(shared, sessions));
+    let stop = CancellationToken::new();
+    let served = link::Server {
+        registry: Arc::clone(&registry),
+        providers: settings.providers,
+        keep_alive: settings.limits.keep_alive,
+    };
+    let server_stop = stop.clone();
+    let server = tasks::spawn(&TaskTracker::new(), tasks::Kind::Server, async move {
+        if let Err(error) = link::serve(served, listener.connections(), server_stop.clone()).await {
+            tracing::error!(%error, "the server broke");
+        }
+        server_stop.cancel();
+    });
+    tracing::info!(socket = %settings.socket.display(), runtime_id = journal.state_id(), "listening");
+    Ok(Running { registry, codex, server, stop, journal, _lock: lock })
+}
+
+impl Running {
+    /// Ends when the server broke.
+    pub(crate) async fn broken(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Stops: Turns are cancelled and settled, Executors closed, streams ended, the journal closed (R-DUR-3).
+    pub(crate) async fn stop(mut self) {
+        self.registry.stop().await;
+        self.codex.drained().await;
+        self.stop.cancel();
+        if tokio::time::timeout(LAST_STREAMS, &mut self.server).await.is_err() {
+            tracing::warn!("streams that nobody reads are cut");
+            self.server.abort();
+            drop((&mut self.server).await);
+        }
+        self.journal.close().await;
+        tracing::info!("stopped");
+    }
+}
+
+fn codex(settings: &Settings, keeper: PathBuf) -> Codex {
+    let mut codex = codex::Settings::new(keeper, settings.isolation());
+    codex.program.clone_from(&settings.codex);
+    codex.trust_workspace = settings.trust_workspace;
+    codex.max_line_bytes = settings.limits.max_line_bytes;
+    codex.limits.start = settings.limits.harness_start;
+    codex.limits.settlement = settings.limits.settlement;
+    Codex::new(codex)
+}
+
+/// The keeper's program: as configured, else beside the daemon's own.
+pub(crate) fn keeper(settings: &Settings) -> Result<PathBuf, StartError> {
+    let beside = || {
+        let daemon = std::env::current_exe().unwrap_or_default();
+        daemon.parent().unwrap_or(Path::new("")).join("runtime-bridge-keeper")
+    };
+    let path = settings.keeper.clone().unwrap_or_else(beside);
+    match path.metadata() {
+        Ok(meta) if meta.is_file() && meta.mode() & 0o111 != 0 => Ok(path),
+        Ok(_) | Err(_) => Err(StartError::Keeper { path }),
+    }
+}
+
+fn private_directory(path: &Path) -> io::Result<PathBuf> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let mode = path.metadata()?.mode();
+    if mode & 0o077 != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
+    }
+    path.canonicalize()
+}
+
+/// The default socket lies in a folder that nobody else makes; what goes wrong here is told by the bind.
+fn make_folder_of(socket: &Path) {
+    if let Some(folder) = socket.parent()
+        && !folder.exists()
+        && let Err(error) = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)
+    {
+        tracing::debug!(folder = %folder.display(), %error, "the folder of the socket could not be made");
+    }
+}

@@ -1,0 +1,158 @@
+//! Answers, domain to wire.
+
+use adapters::harness::{Availability, Capability, Declaration, Isolation, JsonFidelity, Limits, ModelProtocol};
+use prost::Message as _;
+use proto::v1;
+
+use super::{codec::MAX_INLINE, event_to};
+use crate::{
+    session::{Grant, ResultOutcome, Snapshot},
+    turn::machine::Phase,
+};
+
+/// Bytes of arguments that the required actions of one answer may have together.
+const MAX_ARGUMENTS: usize = 3 * MAX_INLINE - (1 << 19);
+
+/// A Turn as it stands.
+pub(crate) fn turn(of: Snapshot) -> v1::Turn {
+    let mut room = MAX_ARGUMENTS;
+    let required_actions = of
+        .required
+        .iter()
+        .map(|call| {
+            let fits = call.arguments.len() <= room;
+            room = room.saturating_sub(call.arguments.len());
+            let arguments = fits.then(|| v1::Content { place: Some(v1::content::Place::Text(call.arguments.clone())) });
+            let call = event_to::function_call(&of.turn_id, call, arguments);
+            v1::RequiredAction { action: Some(v1::required_action::Action::FunctionCall(call)) }
+        })
+        .collect();
+    v1::Turn {
+        phase: match of.phase {
+            Phase::Starting => v1::TurnPhase::Starting,
+            Phase::Running => v1::TurnPhase::Running,
+            Phase::RequiresAction => v1::TurnPhase::RequiresAction,
+            Phase::Settling => v1::TurnPhase::Settling,
+            Phase::Ended => v1::TurnPhase::Ended,
+        }
+        .into(),
+        required_actions,
+        last_sequence: of.last_sequence,
+        acknowledged_sequence: of.acknowledged,
+        // What we stored is what we encoded.
+        usage: of.usage.and_then(|bytes| v1::Usage::decode(bytes.as_slice()).ok()),
+        native: of.native.as_ref().map(event_to::native),
+        ended: of.ended.and_then(|bytes| ended(&bytes)),
+        cancel_requested: of.cancel_requested,
+        created_at: Some(of.created_at.into()),
+        turn_id: of.turn_id,
+    }
+}
+
+fn ended(bytes: &[u8]) -> Option<v1::TurnEnded> {
+    match v1::Event::decode(bytes).ok()?.kind? {
+        v1::event::Kind::TurnEnded(ended) => Some(ended),
+        _ => None,
+    }
+}
+
+/// What is known of a cancelled Turn.
+pub(crate) fn cancelled(of: Snapshot) -> v1::CancelTurnResponse {
+    let turn = turn(of);
+    let outcome = match &turn.ended {
+        None => v1::CancelOutcome::Pending,
+        Some(ended) if ended.cause == Some(v1::EndCause::Unsettled.into()) => v1::CancelOutcome::Unconfirmed,
+        Some(_) => v1::CancelOutcome::Settled,
+    };
+    v1::CancelTurnResponse { outcome: outcome.into(), turn: Some(turn) }
+}
+
+/// A granted handle.
+pub(crate) fn ready(of: Grant) -> v1::PrepareExecutionResponse {
+    let ready = v1::Ready {
+        executor_id: of.executor_id,
+        handle: of.handle,
+        revision: of.revision,
+        expires_at: Some(of.expires_at.into()),
+        reused: of.reused,
+        harness_version: of.version,
+    };
+    v1::PrepareExecutionResponse { progress: Some(v1::prepare_execution_response::Progress::Ready(ready)) }
+}
+
+/// What became of a result.
+pub(crate) fn outcome(of: ResultOutcome) -> v1::ResultOutcome {
+    match of {
+        ResultOutcome::Accepted => v1::ResultOutcome::Accepted,
+        ResultOutcome::Duplicate => v1::ResultOutcome::Duplicate,
+    }
+}
+
+/// A declaration.
+pub(crate) fn declaration(of: Declaration) -> v1::HarnessDeclaration {
+    let (available, unavailable_reason) = match of.availability {
+        Availability::Available => (true, String::new()),
+        Availability::Unavailable { reason } => (false, reason),
+    };
+    v1::HarnessDeclaration {
+        kind: of.kind.to_owned(),
+        version: of.version.unwrap_or_default(),
+        available,
+        unavailable_reason,
+        qualified: of.qualified,
+        none: of.none.into_iter().map(|c| capability(c).into()).collect(),
+        workspace: of.workspace.into_iter().map(|c| capability(c).into()).collect(),
+        limits: Some(limits(of.limits)),
+        switched_off: of.switched_off.into_iter().map(str::to_owned).collect(),
+        isolation: match of.isolation {
+            Isolation::Outer => "outer",
+            Isolation::Native => "native",
+        }
+        .to_owned(),
+        trust_workspace: of.trust_workspace,
+    }
+}
+
+fn capability(of: Capability) -> v1::Capability {
+    match of {
+        Capability::LocalEnvironment => v1::Capability::LocalEnvironment,
+        Capability::FunctionTools => v1::Capability::FunctionTools,
+        Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,
+        Capability::MessageObservation => v1::Capability::MessageObservation,
+        Capability::Usage => v1::Capability::Usage,
+        Capability::HomeRemoval => v1::Capability::HomeRemoval,
+    }
+}
+
+fn limits(of: Limits) -> v1::HarnessLimits {
+    let names = of.function_names;
+    let strings = |of: &[&str]| of.iter().map(|&s| s.to_owned()).collect();
+    v1::HarnessLimits {
+        function_name_pattern: names.pattern.to_owned(),
+        function_name_bytes: u32::try_from(names.max_bytes).unwrap_or(u32::MAX),
+        reserved_function_names: strings(names.reserved),
+        reserved_function_prefixes: strings(names.reserved_prefixes),
+        model_protocols: of
+            .model_protocols
+            .into_iter()
+            .map(|protocol| match protocol {
+                ModelProtocol::Responses => v1::ModelProtocol::Responses.into(),
+            })
+            .collect(),
+        argument_fidelity: fidelity(of.argument_fidelity).into(),
+        schema_fidelity: fidelity(of.schema_fidelity).into(),
+        integer_64: of.integer_64,
+        native_call_timeout_seconds: of
+            .native_call_timeout
+            .map_or(0, |timeout| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)),
+    }
+}
+
+fn fidelity(of: JsonFidelity) -> v1::JsonFidelity {
+    match of {
+        JsonFidelity::Exact => v1::JsonFidelity::Exact,
+        JsonFidelity::Value => v1::JsonFidelity::Value,
+        JsonFidelity::Binary64 => v1::JsonFidelity::Binary64,
+        JsonFidelity::LossySchema => v1::JsonFidelity::LossySchema,
+    }
+}

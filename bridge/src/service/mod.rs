@@ -1,0 +1,287 @@
+//! The Runtime service: wire to domain and back, and nothing else. A handler sends one message to the Session's owner and waits for
+//! its reply (R-API-8).
+
+use std::{sync::Arc, time::Duration};
+
+use proto::{
+    raw,
+    server::runtime_server::{Runtime, RuntimeServer},
+    v1, version,
+};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    config::Providers,
+    link::Peer,
+    refusal::{Reason, Refusal},
+    session::{Command, Front, Key, Progress, Registry},
+};
+
+mod answer;
+mod codec;
+mod event_from;
+mod event_to;
+mod observe;
+mod request;
+mod status;
+
+pub(crate) use codec::{MAX_INLINE, Protobuf};
+pub(crate) use request::base_url;
+use status::status;
+
+/// Largest request that the bridge takes (R-API-7).
+pub(crate) const MAX_REQUEST: usize = 64 << 20;
+/// Largest message that the bridge sends (R-API-7).
+pub(crate) const MAX_RESPONSE: usize = 7 << 19;
+
+/// The service of a daemon.
+#[derive(Debug)]
+pub(crate) struct Service {
+    registry: Arc<Registry>,
+    providers: Providers,
+    keep_alive: Duration,
+}
+
+/// The service, ready to be served.
+pub(crate) fn server(registry: Arc<Registry>, providers: Providers, keep_alive: Duration) -> RuntimeServer<Service> {
+    RuntimeServer::new(Service { registry, providers, keep_alive })
+        .max_decoding_message_size(MAX_REQUEST)
+        .max_encoding_message_size(MAX_RESPONSE)
+}
+
+type Stream<T> = std::pin::Pin<Box<dyn futures_util::Stream<Item = Result<T, Status>> + Send>>;
+
+impl Service {
+    /// Who calls, once the call's version is accepted (R-API-1, R-ASG-5).
+    fn principal<T>(&self, request: &Request<T>) -> Result<String, Status> {
+        check_version(request).map_err(status)?;
+        let peer = request.extensions().get::<Peer>();
+        let peer = peer.ok_or_else(|| status(Refusal::new(Reason::NotAuthorized, "the caller cannot be told")))?;
+        Ok(peer.principal.clone())
+    }
+
+    fn session(&self, principal: String, session_id: String) -> Result<Front, Status> {
+        self.registry.find(&Key { principal, session_id }).map_err(status)
+    }
+}
+
+fn check_version<T>(request: &Request<T>) -> Result<(), Refusal> {
+    let header = request.metadata().get(version::HEADER).ok_or_else(|| {
+        Refusal::invalid(version::HEADER, format!("every call carries the metadata `{}`", version::HEADER))
+    })?;
+    let asked: Option<version::Version> = header.to_str().ok().and_then(|text| text.parse().ok());
+    let asked = asked.ok_or_else(|| Refusal::invalid(version::HEADER, "the version is not of the form MAJOR.MINOR"))?;
+    if asked.is_accepted() {
+        return Ok(());
+    }
+    let (current, oldest) = (version::CURRENT, version::OLDEST_ACCEPTED);
+    let text = format!(
+        "the call is written in {asked}; this bridge speaks {current} and accepts {oldest} and newer of its major"
+    );
+    Err(Refusal::new(Reason::IncompatibleVersion, text)
+        .with("version", asked)
+        .with("protocol_version", current)
+        .with("oldest_accepted", oldest))
+}
+
+#[tonic::async_trait]
+impl Runtime for Service {
+    type PrepareExecutionStream = Stream<v1::PrepareExecutionResponse>;
+    type ObserveTurnStream = Stream<raw::ObserveTurnResponse>;
+
+    async fn get_runtime_info(
+        &self,
+        _request: Request<v1::GetRuntimeInfoRequest>,
+    ) -> Result<Response<v1::GetRuntimeInfoResponse>, Status> {
+        let shared = self.registry.shared();
+        let mut harnesses = Vec::with_capacity(shared.harnesses.len());
+        for harness in shared.harnesses.values() {
+            harnesses.push(answer::declaration(harness.declare().await));
+        }
+        Ok(Response::new(v1::GetRuntimeInfoResponse {
+            name: "runtime-bridge".into(),
+            build: env!("CARGO_PKG_VERSION").into(),
+            protocol_version: version::CURRENT.to_string(),
+            oldest_accepted: version::OLDEST_ACCEPTED.to_string(),
+            runtime_id: shared.journal.state_id().to_owned(),
+            limits: Some(v1::RuntimeLimits {
+                max_request_bytes: MAX_REQUEST as u64,
+                max_response_bytes: MAX_RESPONSE as u64,
+                max_inline_bytes: MAX_INLINE as u64,
+                max_executors: shared.limits.max_executors,
+                handle_seconds: u32::try_from(shared.limits.handle_life.as_secs()).unwrap_or(u32::MAX),
+            }),
+            harnesses,
+        }))
+    }
+
+    async fn bind_assignment(
+        &self,
+        request: Request<v1::BindAssignmentRequest>,
+    ) -> Result<Response<v1::BindAssignmentResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment).map_err(status)?;
+        let placement = request::placement(wire.placement).map_err(status)?;
+        let front = self.registry.find_or_begin(Key { principal, session_id });
+        let bound = front.ask(|reply| Command::Bind { fence, placement, reply }).await.map_err(status)?;
+        let directory = match bound.placement {
+            adapters::harness::Placement::None => String::new(),
+            adapters::harness::Placement::Workspace { directory, .. } => directory.to_string_lossy().into_owned(),
+        };
+        Ok(Response::new(v1::BindAssignmentResponse { epoch: bound.epoch, directory, took_over: bound.took_over }))
+    }
+
+    async fn release_assignment(
+        &self,
+        request: Request<v1::ReleaseAssignmentRequest>,
+    ) -> Result<Response<v1::ReleaseAssignmentResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::ReleaseAssignmentRequest { assignment, remove_home } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let done = front.ask(|reply| Command::Release { fence, remove_home, reply }).await.map_err(status)?;
+        let outcome = match done.left {
+            None => v1::ReleaseOutcome::Confirmed,
+            Some(_) => v1::ReleaseOutcome::Unconfirmed,
+        };
+        Ok(Response::new(v1::ReleaseAssignmentResponse {
+            outcome: outcome.into(),
+            detail: done.left.unwrap_or_default(),
+            home_removed: done.home_removed,
+        }))
+    }
+
+    async fn prepare_execution(
+        &self,
+        request: Request<v1::PrepareExecutionRequest>,
+    ) -> Result<Response<Self::PrepareExecutionStream>, Status> {
+        let principal = self.principal(&request)?;
+        let mut wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
+        let request = request::prepare(wire, &self.providers).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let progress = front.ask(|reply| Command::Prepare { fence, request, reply }).await.map_err(status)?;
+        Ok(Response::new(preparation(progress)))
+    }
+
+    async fn release_preparation(
+        &self,
+        request: Request<v1::ReleasePreparationRequest>,
+    ) -> Result<Response<v1::ReleasePreparationResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::ReleasePreparationRequest { assignment, handle } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        front.ask(|reply| Command::ReleasePreparation { fence, handle, reply }).await.map_err(status)?;
+        Ok(Response::new(v1::ReleasePreparationResponse {}))
+    }
+
+    async fn start_turn(
+        &self,
+        request: Request<v1::StartTurnRequest>,
+    ) -> Result<Response<v1::StartTurnResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let mut wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
+        let request = request::start(wire).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let (turn, duplicate) = front.ask(|reply| Command::Start { fence, request, reply }).await.map_err(status)?;
+        Ok(Response::new(v1::StartTurnResponse { turn: Some(answer::turn(turn)), duplicate }))
+    }
+
+    async fn observe_turn(
+        &self,
+        request: Request<v1::ObserveTurnRequest>,
+    ) -> Result<Response<Self::ObserveTurnStream>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::ObserveTurnRequest { assignment, turn_id, after_sequence } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let name = turn_id.clone();
+        let reader = front
+            .ask(|reply| Command::Observe { fence, turn_id, after: after_sequence, reply })
+            .await
+            .map_err(status)?;
+        Ok(Response::new(observe::stream(reader, name, self.keep_alive)))
+    }
+
+    async fn acknowledge_events(
+        &self,
+        request: Request<v1::AcknowledgeEventsRequest>,
+    ) -> Result<Response<v1::AcknowledgeEventsResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::AcknowledgeEventsRequest { assignment, turn_id, through_sequence: through } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let through =
+            front.ask(|reply| Command::Acknowledge { fence, turn_id, through, reply }).await.map_err(status)?;
+        Ok(Response::new(v1::AcknowledgeEventsResponse { through_sequence: through }))
+    }
+
+    async fn submit_function_results(
+        &self,
+        request: Request<v1::SubmitFunctionResultsRequest>,
+    ) -> Result<Response<v1::SubmitFunctionResultsResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::SubmitFunctionResultsRequest { assignment, results } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let named: Vec<(String, String)> = results.iter().map(|r| (r.turn_id.clone(), r.call_id.clone())).collect();
+        let results = request::results(results).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let outcomes = front.ask(|reply| Command::Submit { fence, results, reply }).await.map_err(status)?;
+        let outcomes = named.into_iter().zip(outcomes).map(|((turn_id, call_id), outcome)| v1::FunctionResultOutcome {
+            turn_id,
+            call_id,
+            outcome: answer::outcome(outcome).into(),
+        });
+        Ok(Response::new(v1::SubmitFunctionResultsResponse { outcomes: outcomes.collect() }))
+    }
+
+    async fn cancel_turn(
+        &self,
+        request: Request<v1::CancelTurnRequest>,
+    ) -> Result<Response<v1::CancelTurnResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::CancelTurnRequest { assignment, turn_id, wait } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
+        let wait = request::wait(wait).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let turn = front.ask(|reply| Command::Cancel { fence, turn_id, wait, reply }).await.map_err(status)?;
+        Ok(Response::new(answer::cancelled(turn)))
+    }
+
+    async fn get_turn(&self, request: Request<v1::GetTurnRequest>) -> Result<Response<v1::GetTurnResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::GetTurnRequest { assignment, turn_id } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let turn = front.ask(|reply| Command::Get { fence, turn_id, reply }).await.map_err(status)?;
+        Ok(Response::new(v1::GetTurnResponse { turn: Some(answer::turn(turn)) }))
+    }
+}
+
+/// The stream of a preparation. Ending it cancels nothing: the work is the Session's (R-PRE-7).
+fn preparation(progress: Progress) -> Stream<v1::PrepareExecutionResponse> {
+    use futures_util::StreamExt as _;
+    match progress {
+        Progress::Ready(grant) => Box::pin(tokio_stream::once(Ok(answer::ready(grant)))),
+        Progress::Preparing { executor_id, revision, done } => {
+            let preparing = v1::Preparing { executor_id, revision };
+            let first = v1::PrepareExecutionResponse {
+                progress: Some(v1::prepare_execution_response::Progress::Preparing(preparing)),
+            };
+            let last = async move {
+                match done.await {
+                    Ok(answer) => answer.map(answer::ready).map_err(status),
+                    Err(_gone) => Err(status(Refusal::new(Reason::Draining, "the bridge is stopping"))),
+                }
+            };
+            Box::pin(tokio_stream::once(Ok(first)).chain(futures_util::stream::once(last)))
+        }
+    }
+}

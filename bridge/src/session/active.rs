@@ -1,0 +1,352 @@
+//! A Turn at work: the state machine with its log, its journal row and those who wait for it.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use adapters::harness::{AbandonReason, Failure, FailureCode, FunctionResult, Order, Report};
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{Reply, Shared, Snapshot, past::Past, storage};
+use crate::{
+    clock,
+    journal::{self, EndRecord, NewCall, TurnRow},
+    refusal::Refusal,
+    turn::{
+        calls::{self, Digest, Known},
+        event::{CancelCause, Event},
+        log::{Front, Log, Record},
+        machine::{Effect, Input, Turn},
+        split::split,
+    },
+};
+
+/// A Turn that is not over.
+#[derive(Debug)]
+pub(super) struct Active {
+    shared: Arc<Shared>,
+    pub(super) row: TurnRow,
+    turn_id: String,
+    content: Digest,
+    created_at: std::time::SystemTime,
+    pub(super) number: u64,
+    machine: Turn,
+    log: Log,
+    acknowledged: u64,
+    /// Encoded events that are not written yet.
+    pending: Vec<Record>,
+    pending_events: u64,
+    orders: VecDeque<Order>,
+    evidence: Vec<(Instant, String)>,
+    waiters: Vec<(Instant, Reply<Snapshot>)>,
+    ended: Option<Bytes>,
+}
+
+/// What a Turn is begun with.
+#[derive(Debug)]
+pub(super) struct Begin {
+    pub(super) row: TurnRow,
+    pub(super) turn_id: String,
+    pub(super) content: Digest,
+    pub(super) created_at: std::time::SystemTime,
+    pub(super) number: u64,
+    pub(super) native_session_id: String,
+    pub(super) idempotency_prefix: String,
+    pub(super) log: Log,
+}
+
+impl Active {
+    pub(super) fn begin(shared: &Arc<Shared>, begin: Begin, input: Vec<String>) -> Self {
+        let client_id = begin.turn_id.clone();
+        Self {
+            shared: Arc::clone(shared),
+            row: begin.row,
+            turn_id: begin.turn_id,
+            content: begin.content,
+            created_at: begin.created_at,
+            number: begin.number,
+            machine: Turn::new(begin.native_session_id, begin.idempotency_prefix),
+            log: begin.log,
+            acknowledged: 0,
+            pending: Vec::new(),
+            pending_events: 0,
+            orders: VecDeque::from([Order::Start { input, client_id }]),
+            evidence: Vec::new(),
+            waiters: Vec::new(),
+            ended: None,
+        }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.turn_id
+    }
+
+    pub(super) fn content(&self) -> Digest {
+        self.content
+    }
+
+    pub(super) fn known(&self, call_id: &str) -> Option<Known> {
+        self.machine.known(call_id)
+    }
+
+    pub(super) fn front(&self) -> Front {
+        self.log.reader()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    pub(super) fn orders(&mut self) -> VecDeque<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let evidence = self.evidence.iter().map(|(at, _)| *at);
+        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).min()
+    }
+
+    /// Fences observers of lower epochs (R-ASG-2).
+    pub(super) fn fence(&self, epoch: u64) {
+        self.log.fence(epoch);
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            turn_id: self.turn_id.clone(),
+            phase: self.machine.phase(),
+            required: self.machine.required_actions().cloned().collect(),
+            last_sequence: self.log.last_sequence(),
+            acknowledged: self.acknowledged,
+            usage: self.machine.usage().map(|usage| self.shared.codec.encode_usage(usage)),
+            native: self.machine.native().cloned(),
+            ended: self.ended.clone(),
+            cancel_requested: self.machine.cancel_requested(),
+            created_at: self.created_at,
+        }
+    }
+
+    /// Takes reports; their events are written with one call and wake observers once.
+    pub(super) async fn take(&mut self, reports: impl Iterator<Item = Report> + Send) {
+        for report in reports {
+            self.step(Input::Report(report)).await;
+        }
+        self.flush();
+    }
+
+    /// Cancels the Turn. The wish is on disk before it has an effect.
+    pub(super) async fn cancel(&mut self, cause: CancelCause) -> Result<(), Refusal> {
+        if !(self.machine.cancel_requested() && cause == CancelCause::Requested) {
+            let name = match cause {
+                CancelCause::Requested => "requested",
+                CancelCause::BridgeStopped => "bridge_stopped",
+                CancelCause::Released => "released",
+            };
+            let stored = self.shared.journal.cancel_requested(self.row, name).await;
+            if cause == CancelCause::Requested {
+                stored.map_err(|error| storage(&error))?;
+            } else if let Err(error) = stored {
+                tracing::error!(error = &error as &dyn std::error::Error, "a cancel is not recorded");
+            }
+        }
+        self.step(Input::Cancel(cause)).await;
+        self.flush();
+        Ok(())
+    }
+
+    /// Answers when the Turn is over, or at `until`.
+    pub(super) fn wait(&mut self, until: Instant, reply: Reply<Snapshot>) {
+        self.waiters.push((until, reply));
+        self.answer_waiters(Instant::now());
+    }
+
+    /// Takes a result that is on disk.
+    pub(super) async fn result(&mut self, call_id: String, digest: Digest, result: FunctionResult) {
+        self.step(Input::Result { call_id, digest, result }).await;
+        self.flush();
+    }
+
+    pub(super) async fn acknowledge(&mut self, through: u64) -> Result<u64, Refusal> {
+        self.shared.journal.acknowledge(self.row, through).await.map_err(|error| storage(&error))?;
+        self.acknowledged = self.acknowledged.max(through);
+        self.log.acknowledge(self.acknowledged);
+        Ok(self.acknowledged)
+    }
+
+    /// Does what is due.
+    pub(super) async fn overdue(&mut self, now: Instant) {
+        self.answer_waiters(now);
+        let (due, rest) = std::mem::take(&mut self.evidence).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
+        self.evidence = rest;
+        for (_, call_id) in due {
+            self.step(Input::Overdue { call_id }).await;
+        }
+        self.flush();
+    }
+
+    /// The Turn as it is kept when it is over.
+    pub(super) fn into_past(mut self) -> Past {
+        let snapshot = self.snapshot();
+        for (_, reply) in self.waiters.drain(..) {
+            drop(reply.send(Ok(snapshot.clone())));
+        }
+        Past { row: self.row, number: self.number, content: self.content, front: Some(self.log.reader()), snapshot }
+    }
+
+    fn answer_waiters(&mut self, now: Instant) {
+        if self.waiters.iter().any(|(until, _)| *until <= now) {
+            let snapshot = self.snapshot();
+            let (due, rest) =
+                std::mem::take(&mut self.waiters).into_iter().partition::<Vec<_>, _>(|(until, _)| *until <= now);
+            self.waiters = rest;
+            for (_, reply) in due {
+                drop(reply.send(Ok(snapshot.clone())));
+            }
+        }
+    }
+
+    async fn step(&mut self, input: Input) {
+        match self.machine.on(input) {
+            Ok(effects) => {
+                for effect in effects {
+                    self.perform(effect).await;
+                }
+            }
+            Err(misfit) => {
+                tracing::error!(turn_id = self.turn_id, %misfit, "an adapter broke the Harness contract");
+                if self.machine.end().is_none() {
+                    Box::pin(self.step(Input::Fail(protocol_error()))).await;
+                }
+            }
+        }
+    }
+
+    async fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Emit(event) => self.emit(event),
+            Effect::Answer { call_id, result } => self.orders.push_back(Order::Answer { call_id, result }),
+            Effect::Interrupt => self.orders.push_back(Order::Interrupt),
+            Effect::AwaitEvidence { call_id } => {
+                self.evidence.push((Instant::now() + self.shared.limits.evidence, call_id));
+            }
+            Effect::StoreStarted(native) => {
+                let stored =
+                    self.shared.journal.turn_started(self.row, &native.session_id, Some(&native.turn_id)).await;
+                self.logged(stored, "the native ids of a Turn");
+            }
+            Effect::StoreCall(call) => {
+                // ORDER: what came before the call is seen before it, and the call only once it is on disk (R-FN-3).
+                self.flush();
+                let sequence = self.log.next_sequence();
+                let call = NewCall { call_id: call.call_id, name: call.name, arguments: call.arguments, sequence };
+                if let Err(error) = self.shared.journal.insert_call(self.row, call).await {
+                    let refusal = storage(&error);
+                    Box::pin(self.step(Input::Fail(storage_unavailable(&refusal)))).await;
+                }
+            }
+            Effect::StorePhase { call_id, phase } => {
+                if phase == calls::Phase::Applied {
+                    self.evidence.retain(|(_, waits)| *waits != call_id);
+                }
+                let reason = match &phase {
+                    calls::Phase::Abandoned(reason) => Some(reason_name(*reason)),
+                    calls::Phase::Pending | calls::Phase::Stored | calls::Phase::Written | calls::Phase::Applied => {
+                        None
+                    }
+                };
+                let stored = self.shared.journal.call_phase(self.row, &call_id, phase.name(), reason).await;
+                self.logged(stored, "the phase of a call");
+            }
+            Effect::Finish { end, abandoned } => {
+                let status = end.status.name();
+                let usage = end.usage.as_ref().map(|usage| self.shared.codec.encode_usage(usage));
+                // ORDER: the terminal is in the file before the journal has it, and is given out after both; a restart in
+                // between finds it in the file.
+                let sequence = self.emit_one(&Event::TurnEnded(end));
+                let terminal = match self.pending.last() {
+                    Some(Record::Event { bytes }) => bytes.clone(),
+                    Some(Record::Payload { .. }) | None => Bytes::new(),
+                };
+                self.write();
+                let end = EndRecord {
+                    status: status.into(),
+                    ended: terminal.to_vec(),
+                    last_sequence: sequence,
+                    ended_ms: clock::millis(clock::now()),
+                    usage,
+                };
+                let stored = self.shared.journal.end_turn(self.row, end, Some(reason_name(abandoned))).await;
+                self.logged(stored, "the end of a Turn");
+                self.log.publish();
+                self.log.end();
+                self.ended = Some(terminal);
+                tracing::info!(turn_id = self.turn_id, status, "Turn ended");
+            }
+        }
+    }
+
+    fn emit(&mut self, event: Event) {
+        split(event, |event| {
+            self.emit_one(&event);
+        });
+    }
+
+    fn emit_one(&mut self, event: &Event) -> u64 {
+        let sequence = self.log.next_sequence() + self.pending_events;
+        let encoded = self.shared.codec.encode(&self.turn_id, sequence, clock::now(), event);
+        for (part, bytes) in (0u16..).zip(encoded.payloads) {
+            self.pending.push(Record::Payload { part, bytes: bytes.into() });
+        }
+        self.pending.push(Record::Event { bytes: encoded.bytes });
+        self.pending_events += 1;
+        sequence
+    }
+
+    /// Writes what is pending and gives it out.
+    fn flush(&mut self) {
+        if self.pending_events > 0 {
+            self.write();
+            self.log.publish();
+        }
+    }
+
+    fn write(&mut self) {
+        let written = self.log.append(&self.pending);
+        self.pending.clear();
+        self.pending_events = 0;
+        if let Err(error) = written {
+            tracing::error!(turn_id = self.turn_id, %error, "events of a Turn could not be written");
+        }
+    }
+
+    fn logged(&self, stored: Result<(), journal::Error>, what: &str) {
+        if let Err(error) = stored {
+            tracing::error!(
+                turn_id = self.turn_id,
+                error = &error as &dyn std::error::Error,
+                "{what} could not be recorded"
+            );
+        }
+    }
+}
+
+/// The name that the journal keeps of a reason.
+pub(super) fn reason_name(reason: AbandonReason) -> &'static str {
+    match reason {
+        AbandonReason::NativeCancelled => "native_cancelled",
+        AbandonReason::ExecutionLost => "execution_lost",
+        AbandonReason::TurnEnded => "turn_ended",
+    }
+}
+
+fn protocol_error() -> Failure {
+    Failure {
+        code: FailureCode::HarnessProtocolError,
+        message: "the Harness did something that its protocol does not allow".into(),
+        http_status: None,
+        exit: None,
+    }
+}
+
+fn storage_unavailable(refusal: &Refusal) -> Failure {
+    Failure { code: FailureCode::StorageUnavailable, message: refusal.text.clone(), http_status: None, exit: None }
+}

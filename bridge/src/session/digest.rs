@@ -1,0 +1,163 @@
+//! Content identity: SHA-256 over decoded fields, texts byte by byte; absent, null and empty differ (R-API-6).
+
+use adapters::harness::{
+    Configuration, FunctionOutput, FunctionResult, ModelProtocol, OutputPart, Placement, Presence,
+};
+use sha2::{Digest as _, Sha256};
+
+use crate::turn::calls::Digest;
+
+/// Digest of a Session's configuration.
+pub(crate) fn configuration(of: &Configuration) -> Digest {
+    let mut sum = Sum::new("configuration");
+    sum.text(&of.harness);
+    match &of.placement {
+        Placement::None => sum.tag(0),
+        Placement::Workspace { environment_id, directory } => {
+            sum.tag(1);
+            sum.text(environment_id);
+            sum.bytes(directory.as_os_str().as_encoded_bytes());
+        }
+    }
+    sum.text(&of.model);
+    sum.text(&of.instructions);
+    sum.tag(match of.provider.protocol {
+        ModelProtocol::Responses => 1,
+    });
+    sum.text(&of.provider.base_url);
+    sum.text(&of.harness_config);
+    sum.count(of.functions.len());
+    for function in &of.functions {
+        sum.text(&function.name);
+        sum.text(&function.description);
+        sum.text(&function.parameters);
+    }
+    sum.end()
+}
+
+/// Digest of a Turn's input.
+pub(crate) fn input(of: &[String]) -> Digest {
+    let mut sum = Sum::new("input");
+    sum.count(of.len());
+    for text in of {
+        sum.tag(1);
+        sum.text(text);
+    }
+    sum.end()
+}
+
+/// Digest of a function's result.
+pub(crate) fn result(of: &FunctionResult) -> Digest {
+    let mut sum = Sum::new("result");
+    sum.tag(u8::from(of.success));
+    match &of.error {
+        Presence::Absent => sum.tag(0),
+        Presence::Null => sum.tag(1),
+        Presence::Value(text) => {
+            sum.tag(2);
+            sum.text(text);
+        }
+    }
+    match &of.output {
+        Presence::Absent => sum.tag(0),
+        Presence::Null => sum.tag(1),
+        Presence::Value(FunctionOutput::Text(text)) => {
+            sum.tag(2);
+            sum.text(text);
+        }
+        Presence::Value(FunctionOutput::Parts(parts)) => {
+            sum.tag(3);
+            sum.count(parts.len());
+            for OutputPart::Text(text) in parts {
+                sum.tag(1);
+                sum.text(text);
+            }
+        }
+    }
+    sum.end()
+}
+
+/// Name of a Session's folder: ids of Core never become path parts (R-API-9).
+pub(crate) fn directory(principal: &str, session_id: &str) -> String {
+    let mut sum = Sum::new("session");
+    sum.text(principal);
+    sum.text(session_id);
+    hex(&sum.end()[..16])
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _written = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Fields with their lengths, so that no two contents look the same.
+struct Sum(Sha256);
+
+impl Sum {
+    fn new(kind: &str) -> Self {
+        let mut sum = Self(Sha256::new());
+        sum.text(kind);
+        sum
+    }
+
+    fn tag(&mut self, tag: u8) {
+        self.0.update([tag]);
+    }
+
+    fn count(&mut self, count: usize) {
+        self.0.update((count as u64).to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.0.update(bytes);
+    }
+
+    fn end(self) -> Digest {
+        self.0.finalize().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn absent_null_and_empty_are_three_contents() {
+        let mut seen = HashSet::new();
+        let texts = || {
+            let text = |text: &str| Presence::Value(FunctionOutput::Text(text.into()));
+            let parts = |texts: &[&str]| {
+                Presence::Value(FunctionOutput::Parts(texts.iter().map(|t| OutputPart::Text((*t).into())).collect()))
+            };
+            [Presence::Absent, Presence::Null, text(""), text("a"), parts(&[]), parts(&["a"]), parts(&["", "a"])]
+        };
+        for success in [false, true] {
+            for error in [Presence::Absent, Presence::Null, Presence::Value(String::new())] {
+                for output in texts() {
+                    assert!(seen.insert(result(&FunctionResult { success, error: error.clone(), output })));
+                }
+            }
+        }
+        assert_eq!(seen.len(), 42);
+    }
+
+    #[test]
+    fn the_border_between_parts_counts() {
+        assert_ne!(input(&["ab".into(), "c".into()]), input(&["a".into(), "bc".into()]));
+        assert_ne!(directory("uid:1", "0:s"), directory("uid:10", ":s"));
+        assert_eq!(directory("uid:0", "s").len(), 32);
+    }
+}

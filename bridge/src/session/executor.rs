@@ -1,0 +1,133 @@
+//! The Executor of a Session: `preparing → idle ⇄ busy → closing → closed`, and `unconfirmed` when closing could not be proved.
+
+use std::sync::Arc;
+
+use adapters::harness::{Configuration, Executor, Order, PrepareError, Report};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use super::owner::Owner;
+use crate::refusal::{Reason, Refusal};
+
+/// What a Session has of native resources.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// Nothing.
+    Empty,
+    /// A task starts an Executor.
+    Preparing(Preparing),
+    /// An Executor that serves Turns, or is closing.
+    Live(Box<Live>),
+    /// Native work is left that could not be ended; the room stays taken.
+    Unconfirmed(
+        #[expect(dead_code, reason = "held, never read: it keeps the room taken")] Option<OwnedSemaphorePermit>,
+    ),
+}
+
+/// An Executor that is being prepared.
+#[derive(Debug)]
+pub(super) struct Preparing {
+    pub(super) executor_id: String,
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) key: Option<SecretString>,
+    pub(super) give_up: CancellationToken,
+    pub(super) task: tokio::task::JoinHandle<()>,
+}
+
+/// An Executor.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) executor_id: String,
+    pub(super) configuration: Arc<Configuration>,
+    pub(super) key: Option<SecretString>,
+    pub(super) executor: Executor,
+    /// Whether it ever had a Turn; then its native history counts.
+    pub(super) ran_turn: bool,
+    pub(super) closing: bool,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+/// What a preparation's task brings back.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) executor_id: String,
+    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) result: Result<Executor, PrepareError>,
+    pub(super) retired: Option<Retired>,
+}
+
+/// An Executor that was closed to make room for another one.
+#[derive(Debug)]
+pub(super) struct Retired {
+    pub(super) executor_id: String,
+    pub(super) keeper_pid: u32,
+    pub(super) survivors: u32,
+}
+
+impl Slot {
+    /// Reports of a live Executor; for ever pending otherwise. Cancel safe.
+    pub(super) async fn recv_many(&mut self, batch: &mut Vec<Report>, limit: usize) -> usize {
+        match self {
+            Self::Live(live) => live.executor.reports.recv_many(batch, limit).await,
+            Self::Empty | Self::Preparing(_) | Self::Unconfirmed(_) => std::future::pending().await,
+        }
+    }
+
+    /// Gives an order. An adapter that is gone says so in its reports.
+    pub(super) async fn order(&self, order: Order) {
+        if let Self::Live(live) = self
+            && live.executor.orders.send(order).await.is_err()
+        {
+            tracing::debug!(executor_id = live.executor_id, "an order came too late");
+        }
+    }
+
+    /// Whether nothing native is left, or nothing more can be done about it.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Self::Empty | Self::Unconfirmed(_))
+    }
+}
+
+/// Whether two keys are the same secret.
+pub(super) fn same_key(a: Option<&SecretString>, b: Option<&SecretString>) -> bool {
+    a.map(|key| key.expose_secret()) == b.map(|key| key.expose_secret())
+}
+
+impl Owner {
+    /// Closes the Executor, or gives its preparation up. Its end comes as a report.
+    pub(super) async fn close_executor(&mut self, why: &str) {
+        match &mut self.slot {
+            Slot::Live(live) if !live.closing => {
+                live.closing = true;
+                tracing::info!(executor_id = live.executor_id, why, "Executor is closing");
+                self.slot.order(Order::Close).await;
+            }
+            Slot::Preparing(preparing) => preparing.give_up.cancel(),
+            Slot::Live(_) | Slot::Empty | Slot::Unconfirmed(_) => {}
+        }
+    }
+
+    /// The Executor is gone.
+    pub(super) async fn executor_closed(&mut self, survivors: u32) {
+        if let Slot::Live(live) = std::mem::replace(&mut self.slot, Slot::Empty) {
+            let Live { executor_id, executor, permit, .. } = *live;
+            self.gone(&Retired { executor_id: executor_id.clone(), keeper_pid: executor.keeper.pid, survivors }).await;
+            let refusal =
+                Refusal::new(Reason::HandleExpired, "the Executor of the handle is gone; prepare again").at("handle");
+            self.preparations.fail(&executor_id, &refusal);
+            if survivors > 0 {
+                self.slot = Slot::Unconfirmed(Some(permit));
+            }
+        }
+    }
+
+    /// Records that an Executor is gone.
+    pub(super) async fn gone(&self, retired: &Retired) {
+        self.shared.keepers.remove(retired.keeper_pid);
+        tracing::info!(executor_id = retired.executor_id, survivors = retired.survivors, "Executor closed");
+        if let Err(error) = self.shared.journal.close_executor(&retired.executor_id).await {
+            tracing::error!(error = &error as &dyn std::error::Error, "the end of an Executor could not be recorded");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Sessions: the fence, the Executor's lifecycle, preparations, and the one task that owns all of it.
+//!
+//! Others hold a [`Front`] and send messages; nothing but the owner task changes a Session (R-API-8). Knows no wire.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use adapters::harness::{Configuration, FunctionResult, Harness, Placement};
+use bytes::Bytes;
+use secrecy::SecretString;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    journal::Journal,
+    refusal::{Reason, Refusal},
+    turn::{
+        event::{Call, Codec, Native},
+        log,
+        machine::Phase,
+    },
+};
+
+mod active;
+pub(crate) mod assignment;
+mod binding;
+pub(crate) mod digest;
+mod executor;
+mod owner;
+mod past;
+mod preparation;
+mod preparing;
+pub(crate) mod recovery;
+mod registry;
+mod release;
+mod results;
+mod starting;
+
+pub(crate) use assignment::Fence;
+pub(crate) use preparation::Grant;
+pub(crate) use registry::Registry;
+
+/// What all Sessions of a daemon share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// What must survive.
+    pub(crate) journal: Journal,
+    /// The Harnesses by kind.
+    pub(crate) harnesses: BTreeMap<&'static str, Arc<dyn Harness>>,
+    /// The form in which events are stored and sent.
+    pub(crate) codec: Arc<dyn Codec>,
+    /// The state directory, canonical.
+    pub(crate) state: PathBuf,
+    /// Directories below which a workspace may lie, canonical.
+    pub(crate) workspace_roots: Vec<PathBuf>,
+    /// Limits.
+    pub(crate) limits: Limits,
+    /// Room for Executors.
+    pub(crate) capacity: Arc<Semaphore>,
+    /// Keepers that live, for the peer check (R-SEC-1).
+    pub(crate) keepers: Keepers,
+    /// Every task of a Session.
+    pub(crate) tracker: TaskTracker,
+    /// Cancelled when the daemon stops: nothing new is prepared or started.
+    pub(crate) stopping: CancellationToken,
+}
+
+/// Limits of Sessions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Life of an unused handle (R-PRE-2).
+    pub(crate) handle_life: Duration,
+    /// How long the evidence of a written result may take (R-FN-6).
+    pub(crate) evidence: Duration,
+    /// Executors that may exist at once (R-PRE-3).
+    pub(crate) max_executors: u32,
+    /// Limits of a Turn's log.
+    pub(crate) log: log::Limits,
+}
+
+/// The keepers that live.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keepers(Arc<Mutex<BTreeSet<u32>>>);
+
+impl Keepers {
+    /// Adds one.
+    pub(crate) fn add(&self, pid: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
+    }
+
+    /// Takes one out.
+    pub(crate) fn remove(&self, pid: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> BTreeSet<u32> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Names a Session: the same id of two principals is two Sessions (R-ASG-5).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// Who bound it.
+    pub(crate) principal: String,
+    /// Core's id.
+    pub(crate) session_id: String,
+}
+
+/// The answer to a request.
+pub(crate) type Answer<T> = Result<T, Refusal>;
+
+/// Where the answer goes.
+pub(crate) type Reply<T> = oneshot::Sender<Answer<T>>;
+
+/// Requests to one Session that may wait; more are refused with `OVERLOADED`.
+const INBOX: usize = 128;
+
+/// A request to a Session's owner.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Bind { fence: Fence, placement: Asked, reply: Reply<Bound> },
+    Release { fence: Fence, remove_home: bool, reply: Reply<ReleaseDone> },
+    Prepare { fence: Fence, request: PrepareRequest, reply: Reply<Progress> },
+    ReleasePreparation { fence: Fence, handle: String, reply: Reply<()> },
+    Start { fence: Fence, request: StartRequest, reply: Reply<(Snapshot, bool)> },
+    Observe { fence: Fence, turn_id: String, after: u64, reply: Reply<log::Reader> },
+    Acknowledge { fence: Fence, turn_id: String, through: u64, reply: Reply<u64> },
+    Submit { fence: Fence, results: Vec<Submitted>, reply: Reply<Vec<ResultOutcome>> },
+    Cancel { fence: Fence, turn_id: String, wait: Duration, reply: Reply<Snapshot> },
+    Get { fence: Fence, turn_id: String, reply: Reply<Snapshot> },
+}
+
+/// A placement as Core asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    None,
+    Workspace { environment_id: String, directory: PathBuf },
+}
+
+/// What is recorded after a Bind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) epoch: u64,
+    pub(crate) placement: Placement,
+    pub(crate) took_over: bool,
+}
+
+/// How a release went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseDone {
+    /// What is left, for a person; nothing when all is proved.
+    pub(crate) left: Option<String>,
+    /// Whether the native home is gone.
+    pub(crate) home_removed: bool,
+}
+
+/// A request to prepare.
+#[derive(Debug)]
+pub(crate) struct PrepareRequest {
+    pub(crate) preparation_id: String,
+    /// Everything but the directory, which the binding has.
+    pub(crate) configuration: Configuration,
+    pub(crate) on_workspace: bool,
+    pub(crate) key: Option<SecretString>,
+}
+
+/// Progress of a preparation.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Preparing { executor_id: String, revision: u32, done: oneshot::Receiver<Answer<Grant>> },
+    Ready(Grant),
+}
+
+/// A request to start.
+#[derive(Debug)]
+pub(crate) struct StartRequest {
+    pub(crate) handle: String,
+    pub(crate) turn_id: String,
+    pub(crate) input: Vec<String>,
+}
+
+/// One submitted result; a result whose content is wrong is judged like the others before that is said (R-FN-5).
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    pub(crate) turn_id: String,
+    pub(crate) call_id: String,
+    pub(crate) result: Result<FunctionResult, Refusal>,
+    /// The stored form.
+    pub(crate) body: Vec<u8>,
+}
+
+/// What became of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResultOutcome {
+    Accepted,
+    Duplicate,
+}
+
+/// A Turn as it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) turn_id: String,
+    pub(crate) phase: Phase,
+    pub(crate) required: Vec<Call>,
+    pub(crate) last_sequence: u64,
+    pub(crate) acknowledged: u64,
+    /// Encoded by the codec.
+    pub(crate) usage: Option<Vec<u8>>,
+    pub(crate) native: Option<Native>,
+    /// The encoded terminal.
+    pub(crate) ended: Option<Bytes>,
+    pub(crate) cancel_requested: bool,
+    pub(crate) created_at: SystemTime,
+}
+
+/// A cheap front of one Session. Dropping it ends nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Front(mpsc::Sender<Command>);
+
+impl Front {
+    /// Asks the owner and waits for its reply. What was asked goes on when the waiting is dropped.
+    pub(crate) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Answer<T> {
+        let (reply, answer) = oneshot::channel();
+        match self.0.try_send(command(reply)) {
+            Ok(()) => answer.await.unwrap_or_else(|_gone| Err(gone())),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                Err(Refusal::new(Reason::Overloaded, "too many requests wait for this Session").with("retry_ms", 100))
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
+        }
+    }
+}
+
+fn gone() -> Refusal {
+    Refusal::new(Reason::Draining, "the bridge is stopping")
+}
+
+/// The refusal for a failure of the journal.
+fn storage(error: &crate::journal::Error) -> Refusal {
+    tracing::error!(error = error as &dyn std::error::Error, "the journal refused");
+    if error.is_storage() {
+        Refusal::new(Reason::StorageUnavailable, "the bridge's storage does not take writes")
+    } else {
+        Refusal::new(Reason::Internal, "the bridge could not record this; its log has the details")
+    }
+}

@@ -1,0 +1,267 @@
+//! The task that owns one Session. Everything that changes a Session happens here, one message after the other.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use adapters::harness::Report;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Answer, Command, Front, INBOX, Key, Shared, Snapshot,
+    active::Active,
+    assignment::{Assignment, Fence},
+    executor::{Prepared, Slot},
+    past::Past,
+    preparation::{Grant, Preparations},
+    release::Releasing,
+};
+use crate::{
+    journal::{Placement, SessionRecord, SessionRow},
+    refusal::{Reason, Refusal},
+    tasks,
+    turn::event::CancelCause,
+};
+
+/// Reports that are taken at once; their events are written with one call.
+const BATCH: usize = 256;
+
+/// The owner of one Session.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) key: Key,
+    pub(super) session: Option<Recorded>,
+    pub(super) slot: Slot,
+    pub(super) preparations: Preparations<Instant>,
+    /// Handlers that wait for a preparation.
+    pub(super) waiting: Vec<(String, oneshot::Sender<Answer<Grant>>)>,
+    pub(super) turn: Option<Active>,
+    /// The Turn that ended last, so that it is read without the journal.
+    pub(super) past: Option<Past>,
+    pub(super) release: Option<Releasing>,
+    pub(super) internal: mpsc::Sender<Internal>,
+    stopped: bool,
+}
+
+/// The Session as the journal has it.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) row: SessionRow,
+    pub(super) record: SessionRecord,
+}
+
+impl Recorded {
+    pub(super) fn assignment(&self) -> Assignment {
+        Assignment {
+            fence: Fence { assignment_id: self.record.assignment_id.clone(), epoch: self.record.epoch },
+            released: self.record.released,
+        }
+    }
+}
+
+/// What tasks of the owner report to it.
+#[derive(Debug)]
+pub(super) enum Internal {
+    /// A preparation's work is over.
+    Prepared(Prepared),
+    /// The native home was to be removed.
+    HomeRemoved(std::io::Result<()>),
+}
+
+/// Starts the owner of a Session and gives its front.
+pub(super) fn start(shared: &Arc<Shared>, key: Key, session: Option<(SessionRow, SessionRecord)>) -> Front {
+    let (front, inbox) = mpsc::channel(INBOX);
+    // One preparation and one removal at most are under way.
+    let (internal, reports) = mpsc::channel(4);
+    let owner = Owner {
+        shared: Arc::clone(shared),
+        key,
+        session: session.map(|(row, record)| Recorded { row, record }),
+        slot: Slot::Empty,
+        preparations: Preparations::default(),
+        waiting: Vec::new(),
+        turn: None,
+        past: None,
+        release: None,
+        internal,
+        stopped: false,
+    };
+    drop(tasks::spawn(&shared.tracker, tasks::Kind::Session, owner.run(inbox, reports)));
+    Front(front)
+}
+
+impl Owner {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Command>, mut internal: mpsc::Receiver<Internal>) {
+        let stopping = self.shared.stopping.clone();
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            let deadline = self.next_deadline();
+            // Every arm is cancel safe: `recv`, `recv_many`, `cancelled` and `sleep_until`.
+            tokio::select! {
+                command = inbox.recv(), if !self.stopped => match command {
+                    Some(command) => self.command(command).await,
+                    None => self.stopped = true,
+                },
+                Some(news) = internal.recv() => self.news(news).await,
+                count = self.slot.recv_many(&mut batch, BATCH) => self.reports(&mut batch, count).await,
+                () = sleep_until(deadline.unwrap_or_else(far)), if deadline.is_some() => self.overdue(Instant::now()).await,
+                () = stopping.cancelled(), if !self.stopped => self.stop().await,
+            }
+            self.advance_release().await;
+            if self.stopped && self.turn.is_none() && self.slot.is_over() && self.release.is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn command(&mut self, command: Command) {
+        // A reply that nobody waits for any more changes nothing: what was asked has happened (R-API-8).
+        match command {
+            Command::Bind { fence, placement, reply } => drop(reply.send(self.bind(fence, placement).await)),
+            Command::Release { fence, remove_home, reply } => self.release(fence, remove_home, reply).await,
+            Command::Prepare { fence, request, reply } => drop(reply.send(self.prepare(&fence, request).await)),
+            Command::ReleasePreparation { fence, handle, reply } => {
+                let answer = self.admit(&fence).and_then(|()| self.preparations.release(&handle, Instant::now()));
+                drop(reply.send(answer.map(drop)));
+            }
+            Command::Start { fence, request, reply } => drop(reply.send(self.start(&fence, request).await)),
+            Command::Observe { fence, turn_id, after, reply } => {
+                drop(reply.send(self.observe(&fence, &turn_id, after).await));
+            }
+            Command::Acknowledge { fence, turn_id, through, reply } => {
+                drop(reply.send(self.acknowledge(&fence, &turn_id, through).await));
+            }
+            Command::Submit { fence, results, reply } => drop(reply.send(self.submit(&fence, results).await)),
+            Command::Cancel { fence, turn_id, wait, reply } => self.cancel(&fence, &turn_id, wait, reply).await,
+            Command::Get { fence, turn_id, reply } => drop(reply.send(self.get(&fence, &turn_id).await)),
+        }
+    }
+
+    async fn news(&mut self, news: Internal) {
+        match news {
+            Internal::Prepared(prepared) => self.prepared(prepared).await,
+            Internal::HomeRemoved(result) => self.home_removed(result),
+        }
+    }
+
+    /// Checks the fence of a request (R-ASG-1). A Session that was never bound by this caller does not exist for it.
+    pub(super) fn admit(&self, fence: &Fence) -> Answer<()> {
+        self.recorded()?.assignment().admit(fence)
+    }
+
+    pub(super) fn recorded(&self) -> Answer<&Recorded> {
+        self.session.as_ref().ok_or_else(no_session)
+    }
+
+    /// The folder of this Session.
+    pub(super) fn folder(&self) -> PathBuf {
+        let name = super::digest::directory(&self.key.principal, &self.key.session_id);
+        self.shared.state.join("sessions").join(name)
+    }
+
+    /// The file of a Turn.
+    pub(super) fn turn_file(&self, number: u64) -> PathBuf {
+        self.folder().join("turns").join(format!("{number}.log"))
+    }
+
+    pub(super) fn placement(&self) -> Option<&Placement> {
+        self.session.as_ref().map(|s| &s.record.placement)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let turn = self.turn.as_ref().and_then(Active::next_deadline);
+        [self.preparations.next_expiry(), turn].into_iter().flatten().min()
+    }
+
+    async fn overdue(&mut self, now: Instant) {
+        self.preparations.expire(now);
+        if let Some(turn) = &mut self.turn {
+            turn.overdue(now).await;
+        }
+        self.follow().await;
+    }
+
+    /// Takes what the adapter reported.
+    async fn reports(&mut self, batch: &mut Vec<Report>, count: usize) {
+        if count == 0 {
+            // The adapter is gone without a word; that is the same as its last word.
+            batch.push(Report::Closed { exit: None, survivors: 0 });
+        }
+        let closed = batch.iter().find_map(|report| match report {
+            Report::Closed { survivors, .. } => Some(*survivors),
+            _ => None,
+        });
+        match &mut self.turn {
+            Some(turn) => turn.take(batch.drain(..)).await,
+            None => batch.clear(),
+        }
+        if let Some(survivors) = closed {
+            self.executor_closed(survivors).await;
+        }
+        self.follow().await;
+    }
+
+    /// Does what follows from a Turn's last step: orders to the adapter, and what its end frees.
+    pub(super) async fn follow(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            for order in turn.orders() {
+                self.slot.order(order).await;
+            }
+            if turn.is_over()
+                && let Some(turn) = self.turn.take()
+            {
+                self.past = Some(turn.into_past());
+            }
+        }
+    }
+
+    async fn cancel(&mut self, fence: &Fence, turn_id: &str, wait: Duration, reply: super::Reply<Snapshot>) {
+        if let Err(refusal) = self.admit(fence) {
+            return drop(reply.send(Err(refusal)));
+        }
+        match &mut self.turn {
+            Some(turn) if turn.id() == turn_id => {
+                match turn.cancel(CancelCause::Requested).await {
+                    Ok(()) => turn.wait(Instant::now() + wait, reply),
+                    Err(refusal) => drop(reply.send(Err(refusal))),
+                }
+                self.follow().await;
+            }
+            Some(_) | None => drop(reply.send(self.get(fence, turn_id).await)),
+        }
+    }
+
+    /// The daemon stops: what runs is cancelled and settled, then the Executor is closed.
+    async fn stop(&mut self) {
+        self.stopped = true;
+        if let Some(turn) = &mut self.turn
+            && let Err(refusal) = turn.cancel(CancelCause::BridgeStopped).await
+        {
+            tracing::warn!(%refusal, "a Turn is stopped without a record of it");
+        }
+        self.follow().await;
+        if self.turn.is_none() {
+            self.close_executor("the bridge is stopping").await;
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopped || self.shared.stopping.is_cancelled()
+    }
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+pub(super) fn no_session() -> Refusal {
+    Refusal::new(Reason::NotFound, "no such Session; bind it first")
+        .at("assignment.session_id")
+        .with("http_status", 404)
+}
+
+pub(super) fn no_turn() -> Refusal {
+    Refusal::new(Reason::NotFound, "no such Turn in this Session").at("turn_id").with("http_status", 404)
+}

@@ -1,0 +1,162 @@
+//! Turns that are over, from memory or from the journal.
+
+use bytes::Bytes;
+
+use super::{
+    Answer, Fence, Snapshot,
+    owner::{Owner, no_turn},
+    storage,
+};
+use crate::{
+    clock,
+    journal::{EndRecord, TurnRecord, TurnRow},
+    refusal::{Reason, Refusal},
+    turn::{
+        calls::{Digest, Known},
+        event::Native,
+        log::{self, Front, Terminal},
+        machine::Phase,
+    },
+};
+
+/// A Turn that is over.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) row: TurnRow,
+    pub(super) number: u64,
+    pub(super) content: Digest,
+    pub(super) front: Option<Front>,
+    pub(super) snapshot: Snapshot,
+}
+
+impl Past {
+    fn from_record(record: TurnRecord) -> Option<Self> {
+        let EndRecord { ended, last_sequence, usage, .. } = record.end?;
+        let native = record.native_session_id.zip(record.native_turn_id);
+        let snapshot = Snapshot {
+            turn_id: record.start.turn_id,
+            phase: Phase::Ended,
+            required: Vec::new(),
+            last_sequence,
+            acknowledged: record.acknowledged,
+            usage,
+            native: native.map(|(session_id, turn_id)| Native { session_id, turn_id }),
+            ended: Some(Bytes::from(ended)),
+            cancel_requested: record.cancel_cause.as_deref() == Some("requested"),
+            created_at: clock::from_millis(record.start.created_ms),
+        };
+        Some(Self {
+            row: record.row,
+            number: record.start.number,
+            content: record.start.content,
+            front: None,
+            snapshot,
+        })
+    }
+
+    fn terminal(&self) -> Terminal {
+        Terminal { sequence: self.snapshot.last_sequence, bytes: self.snapshot.ended.clone().unwrap_or_default() }
+    }
+
+    fn open(&self, file: &std::path::Path, limits: log::Limits) -> std::io::Result<Front> {
+        match Front::from_file(file, self.snapshot.acknowledged, self.terminal(), limits) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Front::ended(self.snapshot.acknowledged, self.terminal()))
+            }
+            opened => opened,
+        }
+    }
+}
+
+impl Owner {
+    /// A Turn that is over.
+    pub(super) async fn past(&mut self, turn_id: &str) -> Answer<&mut Past> {
+        if self.past.as_ref().is_none_or(|past| past.snapshot.turn_id != turn_id) {
+            let row = self.recorded()?.row;
+            let record = self.shared.journal.turn(row, turn_id).await.map_err(|error| storage(&error))?;
+            self.past = Some(record.and_then(Past::from_record).ok_or_else(no_turn)?);
+        }
+        self.past.as_mut().ok_or_else(no_turn)
+    }
+
+    /// The state of a Turn.
+    pub(super) async fn get(&mut self, fence: &Fence, turn_id: &str) -> Answer<Snapshot> {
+        self.admit(fence)?;
+        match &self.turn {
+            Some(turn) if turn.id() == turn_id => Ok(turn.snapshot()),
+            Some(_) | None => Ok(self.past(turn_id).await?.snapshot.clone()),
+        }
+    }
+
+    /// A reader of a Turn's events.
+    pub(super) async fn observe(&mut self, fence: &Fence, turn_id: &str, after: u64) -> Answer<log::Reader> {
+        self.admit(fence)?;
+        let front = match &self.turn {
+            Some(turn) if turn.id() == turn_id => turn.front(),
+            Some(_) | None => self.past_front(turn_id).await?,
+        };
+        if after > front.last_sequence() {
+            return Err(Refusal::invalid("after_sequence", "the Turn has no such event yet")
+                .with("last_sequence", front.last_sequence()));
+        }
+        Ok(front.open(after, fence.epoch))
+    }
+
+    async fn past_front(&mut self, turn_id: &str) -> Answer<Front> {
+        let number = self.past(turn_id).await?.number;
+        let (file, limits) = (self.turn_file(number), self.shared.limits.log);
+        let past = self.past(turn_id).await?;
+        match &past.front {
+            Some(front) => Ok(front.clone()),
+            None => {
+                let front = past.open(&file, limits).map_err(|error| {
+                    tracing::error!(turn_id, %error, "the events of a Turn cannot be read");
+                    Refusal::new(Reason::StorageUnavailable, "the events of the Turn cannot be read")
+                })?;
+                past.front = Some(front.clone());
+                Ok(front)
+            }
+        }
+    }
+
+    /// Records what Core has stored; an ended Turn whose events are all stored needs its file no more (R-DUR-4).
+    pub(super) async fn acknowledge(&mut self, fence: &Fence, turn_id: &str, through: u64) -> Answer<u64> {
+        self.admit(fence)?;
+        let beyond = |last: u64| {
+            Err(Refusal::invalid("through_sequence", "the Turn has no such event yet").with("last_sequence", last))
+        };
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.id() == turn_id) {
+            let last = turn.front().last_sequence();
+            return if through > last { beyond(last) } else { turn.acknowledge(through).await };
+        }
+        let journal = self.shared.journal.clone();
+        let past = self.past(turn_id).await?;
+        let last = past.snapshot.last_sequence;
+        if through > last {
+            return beyond(last);
+        }
+        journal.acknowledge(past.row, through).await.map_err(|error| storage(&error))?;
+        past.snapshot.acknowledged = past.snapshot.acknowledged.max(through);
+        // Opened anew at the next observation, with what is acknowledged now.
+        past.front = None;
+        let (acknowledged, number) = (past.snapshot.acknowledged, past.number);
+        if acknowledged == last
+            && let Err(error) = std::fs::remove_file(self.turn_file(number))
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(turn_id, %error, "an acknowledged file could not be removed");
+        }
+        Ok(acknowledged)
+    }
+
+    /// What is known of a call of a Turn that is over.
+    pub(super) async fn known_past(&mut self, turn_id: &str, call_id: &str) -> Answer<Option<(TurnRow, Known)>> {
+        let (row, cancelled) = match self.past(turn_id).await {
+            Ok(past) => (past.row, past.snapshot.cancel_requested),
+            Err(refusal) if refusal.reason == Reason::NotFound => return Ok(None),
+            Err(refusal) => return Err(refusal),
+        };
+        let call = self.shared.journal.call(row, call_id).await.map_err(|error| storage(&error))?;
+        Ok(call.map(|call| (row, Known { stored: call.result.map(|r| r.hash), cancelled, closed: true })))
+    }
+}

@@ -1,0 +1,466 @@
+//! Preparations of a Session (R-PRE-1, -2, -6, -7).
+
+use std::{os::unix::fs::DirBuilderExt as _, path::Path, sync::Arc, time::SystemTime};
+
+use adapters::{
+    harness::{Availability, Configuration, Harness, Launch, Order, Placement, PrepareError, Report},
+    native::environment::Mark,
+};
+use secrecy::SecretString;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Answer, Fence, PrepareRequest, Progress, digest,
+    executor::{Live, Prepared, Preparing, Retired, Slot, same_key},
+    owner::{Internal, Owner},
+    preparation::{Grant, State},
+};
+use crate::{
+    clock,
+    journal::{self, ExecutorRecord},
+    refusal::{Reason, Refusal},
+    tasks,
+    turn::calls::Digest,
+};
+
+/// What stands before a new Executor can be started.
+enum Before {
+    Nothing(OwnedSemaphorePermit),
+    /// An idle Executor without a Turn holds an older credential.
+    Retire(Box<Live>),
+    /// The same, while it is still being prepared.
+    Await(Preparing),
+}
+
+impl Owner {
+    /// Prepares, or attaches to a preparation.
+    pub(super) async fn prepare(&mut self, fence: &Fence, request: PrepareRequest) -> Answer<Progress> {
+        self.admit(fence)?;
+        let PrepareRequest { preparation_id, mut configuration, on_workspace, key } = request;
+        configuration.placement = self.bound_placement(on_workspace)?;
+        let content = digest::configuration(&configuration);
+
+        self.preparations.expire(Instant::now());
+        if let Some(found) = self.preparations.find(&preparation_id, content)? {
+            match &found.state {
+                State::Failed(refusal) => return Err(refusal.clone()),
+                State::Started { grant } => return Ok(Progress::Ready(grant.clone())),
+                State::Released { .. } | State::Expired { .. } => {
+                    return Err(Refusal::new(
+                        Reason::HandleExpired,
+                        "the handle of this preparation is over; prepare again under another id",
+                    )
+                    .at("preparation_id"));
+                }
+                State::Ready { grant, .. } => {
+                    let grant = grant.clone();
+                    if self.holds(key.as_ref()) {
+                        return Ok(Progress::Ready(grant));
+                    }
+                }
+                State::Preparing => {
+                    let (executor_id, revision) = (found.executor_id.clone(), found.revision);
+                    if self.holds(key.as_ref()) {
+                        return Ok(self.attach(preparation_id, executor_id, revision));
+                    }
+                }
+            }
+            return self.renew(preparation_id, configuration, key);
+        }
+
+        if self.is_stopping() {
+            return Err(Refusal::new(Reason::Draining, "the bridge is stopping"));
+        }
+        let harness = self.admitted(&configuration).await?;
+        self.free()?;
+        match &self.slot {
+            Slot::Preparing(preparing) => {
+                let executor_id = preparing.executor_id.clone();
+                same_configuration(&preparing.configuration, &configuration)?;
+                if !self.holds(key.as_ref()) {
+                    return Err(busy("an Executor is being prepared with another credential"));
+                }
+                self.preparations.begin(preparation_id.clone(), content, executor_id.clone());
+                Ok(self.attach(preparation_id, executor_id, 1))
+            }
+            Slot::Live(live) => {
+                same_configuration(&live.configuration, &configuration)?;
+                let executor_id = live.executor_id.clone();
+                if self.holds(key.as_ref()) {
+                    let version = live.executor.version.clone();
+                    self.preparations.begin(preparation_id, content, executor_id.clone());
+                    let life = self.life();
+                    let granted = self.preparations.ready(&executor_id, &version, true, life).pop();
+                    let (_, grant) = granted.ok_or_else(|| internal("a preparation is lost"))?;
+                    return Ok(Progress::Ready(grant));
+                }
+                self.retire_for(preparation_id, content, configuration, key, &harness)
+            }
+            Slot::Unconfirmed(_) => Err(Refusal::new(
+                Reason::CleanupUnconfirmed,
+                "earlier native work of the Session could not be ended for sure",
+            )),
+            Slot::Empty => {
+                if self.recorded()?.record.had_turn {
+                    return Err(Refusal::new(
+                        Reason::NativeHistoryUnavailable,
+                        "the Session had Turns and its Executor is gone; its native history cannot be resumed",
+                    ));
+                }
+                let permit = Arc::clone(&self.shared.capacity).try_acquire_owned().map_err(|_full| {
+                    Refusal::new(Reason::PreparationCapacity, "no room for another Executor")
+                        .with("max_executors", self.shared.limits.max_executors)
+                })?;
+                self.launch(preparation_id, content, configuration, key, &harness, Before::Nothing(permit))
+            }
+        }
+    }
+
+    fn bound_placement(&self, on_workspace: bool) -> Answer<Placement> {
+        let wrong = |bound: &str| {
+            Err(Refusal::invalid("configuration.placement", format!("the Session is bound to the placement `{bound}`")))
+        };
+        match (&self.recorded()?.record.placement, on_workspace) {
+            (journal::Placement::None, false) => Ok(Placement::None),
+            (journal::Placement::None, true) => wrong("none"),
+            (journal::Placement::Workspace { .. }, false) => wrong("workspace"),
+            (journal::Placement::Workspace { environment_id, directory }, true) => {
+                Ok(Placement::Workspace { environment_id: environment_id.clone(), directory: directory.into() })
+            }
+        }
+    }
+
+    /// The Harness, when it is there and admits the configuration.
+    async fn admitted(&self, configuration: &Configuration) -> Answer<Arc<dyn Harness>> {
+        let unavailable = |text: String| Refusal::new(Reason::HarnessUnavailable, text).at("configuration.harness");
+        let harness = self.shared.harnesses.get(configuration.harness.as_str()).ok_or_else(|| {
+            let known: Vec<_> = self.shared.harnesses.keys().copied().collect();
+            unavailable(format!("no such Harness; this bridge knows: {}", known.join(", ")))
+        })?;
+        let declaration = harness.declare().await;
+        if let Availability::Unavailable { reason } = &declaration.availability {
+            return Err(unavailable(reason.clone()));
+        }
+        harness.admit(&declaration, configuration).map_err(|refused| {
+            Refusal::new(Reason::UnsupportedConfiguration, refused.message)
+                .at(format!("configuration.{}", refused.field))
+                .with("http_status", 400)
+                .with("public_code", "unsupported_or_invalid_configuration")
+        })?;
+        Ok(Arc::clone(harness))
+    }
+
+    fn free(&self) -> Answer<()> {
+        if self.turn.is_some() {
+            return Err(busy("a Turn of the Session runs"));
+        }
+        if let Some(pending) = self.preparations.pending() {
+            return Err(busy("another preparation is not used yet").with("preparation_id", pending));
+        }
+        match &self.slot {
+            Slot::Live(live) if live.closing => Err(busy("the Executor is closing")),
+            Slot::Live(_) | Slot::Preparing(_) | Slot::Empty | Slot::Unconfirmed(_) => Ok(()),
+        }
+    }
+
+    /// Whether what is there holds this key.
+    fn holds(&self, key: Option<&SecretString>) -> bool {
+        match &self.slot {
+            Slot::Live(live) => same_key(live.key.as_ref(), key),
+            Slot::Preparing(preparing) => same_key(preparing.key.as_ref(), key),
+            Slot::Empty | Slot::Unconfirmed(_) => false,
+        }
+    }
+
+    /// A newer credential came for a preparation whose handle is unused (R-PRE-6).
+    fn renew(&mut self, id: String, configuration: Configuration, key: Option<SecretString>) -> Answer<Progress> {
+        let harness = self.shared.harnesses.get(configuration.harness.as_str()).cloned();
+        let harness = harness.ok_or_else(|| internal("the Harness of a preparation is gone"))?;
+        let content = digest::configuration(&configuration);
+        self.retire_for(id, content, configuration, key, &harness)
+    }
+
+    fn retire_for(
+        &mut self,
+        id: String,
+        content: Digest,
+        configuration: Configuration,
+        key: Option<SecretString>,
+        harness: &Arc<dyn Harness>,
+    ) -> Answer<Progress> {
+        let before = match std::mem::replace(&mut self.slot, Slot::Empty) {
+            Slot::Live(live) if live.ran_turn => {
+                self.slot = Slot::Live(live);
+                return Err(Refusal::new(
+                    Reason::ConfigurationConflict,
+                    "the Executor holds another credential and has native history",
+                )
+                .at("credentials")
+                .with("field", "credentials"));
+            }
+            Slot::Live(live) => Before::Retire(live),
+            Slot::Preparing(preparing) => Before::Await(preparing),
+            slot @ (Slot::Empty | Slot::Unconfirmed(_)) => {
+                self.slot = slot;
+                return Err(internal("there is no Executor to retire"));
+            }
+        };
+        self.launch(id, content, configuration, key, harness, before)
+    }
+
+    fn launch(
+        &mut self,
+        id: String,
+        content: Digest,
+        configuration: Configuration,
+        key: Option<SecretString>,
+        harness: &Arc<dyn Harness>,
+        before: Before,
+    ) -> Answer<Progress> {
+        let executor_id = format!("exe_{}", uuid::Uuid::now_v7().simple());
+        let folder = self.folder();
+        let (home, temporary) = (folder.join("home"), folder.join("tmp"));
+        for path in [&home, &temporary, &folder.join("turns")] {
+            make_private(path).map_err(|error| {
+                tracing::error!(path = %path.display(), %error, "a folder of a Session could not be made");
+                Refusal::new(Reason::StorageUnavailable, "the bridge's state directory does not take writes")
+            })?;
+        }
+        let workspace = match &configuration.placement {
+            Placement::None => None,
+            Placement::Workspace { directory, .. } => Some(directory.clone()),
+        };
+        let configuration = Arc::new(configuration);
+        let launch = Launch {
+            executor_id: executor_id.clone(),
+            home,
+            temporary,
+            workspace,
+            configuration: Arc::clone(&configuration),
+            model_key: key.clone(),
+            mark: Mark::new(self.shared.journal.state_id(), &executor_id),
+        };
+        let give_up = CancellationToken::new();
+        let work = Work {
+            executor_id: executor_id.clone(),
+            harness: Arc::clone(harness),
+            launch,
+            before,
+            give_up: give_up.clone(),
+            capacity: Arc::clone(&self.shared.capacity),
+            internal: self.internal.clone(),
+        };
+        let task = tasks::spawn(&self.shared.tracker, tasks::Kind::Preparation, work.run());
+        self.slot = Slot::Preparing(Preparing { executor_id: executor_id.clone(), configuration, key, give_up, task });
+        let revision = match self.preparations.find(&id, content)? {
+            Some(found) => {
+                let revision = found.revision + 1;
+                self.preparations.again(&id, executor_id.clone());
+                revision
+            }
+            None => {
+                self.preparations.begin(id.clone(), content, executor_id.clone());
+                1
+            }
+        };
+        Ok(self.attach(id, executor_id, revision))
+    }
+
+    fn attach(&mut self, id: String, executor_id: String, revision: u32) -> Progress {
+        let (done, wait) = oneshot::channel();
+        self.waiting.retain(|(_, waiting)| !waiting.is_closed());
+        self.waiting.push((id, done));
+        Progress::Preparing { executor_id, revision, done: wait }
+    }
+
+    /// The work of a preparation is over.
+    pub(super) async fn prepared(&mut self, prepared: Prepared) {
+        let Prepared { executor_id, permit, result, retired } = prepared;
+        if let Some(retired) = &retired {
+            self.gone(retired).await;
+        }
+        let Slot::Preparing(preparing) = &mut self.slot else { return };
+        if preparing.executor_id != executor_id {
+            // It was replaced while it was at work; dropping its Executor ends it.
+            return;
+        }
+        let (configuration, key) = (Arc::clone(&preparing.configuration), preparing.key.take());
+        match result {
+            Ok(executor) => {
+                let version = executor.version.clone();
+                let live = Live {
+                    executor_id: executor_id.clone(),
+                    configuration,
+                    key,
+                    executor,
+                    ran_turn: false,
+                    closing: false,
+                    permit,
+                };
+                match self.record_executor(&live).await {
+                    Ok(()) => {
+                        tracing::info!(executor_id, version, "Executor is ready");
+                        self.shared.keepers.add(live.executor.keeper.pid);
+                        self.slot = Slot::Live(Box::new(live));
+                        let life = self.life();
+                        for (id, grant) in self.preparations.ready(&executor_id, &version, false, life) {
+                            self.tell(&id, &Ok(grant));
+                        }
+                    }
+                    Err(refusal) => {
+                        self.slot = Slot::Empty;
+                        self.fail(&executor_id, &refusal);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(executor_id, %error, clean = error.clean, "a preparation failed");
+                self.slot = if error.clean { Slot::Empty } else { Slot::Unconfirmed(Some(permit)) };
+                let refusal = Refusal::new(Reason::PreparationFailed, error.message).with("step", error.step);
+                self.fail(&executor_id, &refusal);
+            }
+        }
+    }
+
+    async fn record_executor(&self, live: &Live) -> Answer<()> {
+        let record = ExecutorRecord {
+            executor_id: live.executor_id.clone(),
+            fingerprint: digest::configuration(&live.configuration),
+            native_session_id: Some(live.executor.native_session_id.clone()),
+            keeper_pid: live.executor.keeper.pid,
+            keeper_start: live.executor.keeper.start,
+            closed: false,
+        };
+        let row = self.recorded()?.row;
+        self.shared.journal.put_executor(row, record).await.map_err(|error| super::storage(&error))
+    }
+
+    fn fail(&mut self, executor_id: &str, refusal: &Refusal) {
+        let failed = self.preparations.waiting_for(executor_id);
+        self.preparations.fail(executor_id, refusal);
+        for id in failed {
+            self.tell(&id, &Err(refusal.clone()));
+        }
+    }
+
+    fn tell(&mut self, id: &str, answer: &Answer<Grant>) {
+        for (_, waiting) in self.waiting.extract_if(.., |(waits, _)| waits == id) {
+            drop(waiting.send(answer.clone()));
+        }
+    }
+
+    /// Voids preparations and handles, and tells who waits.
+    pub(super) fn void_preparations(&mut self, refusal: &Refusal) {
+        self.preparations.clear();
+        for (_, waiting) in self.waiting.drain(..) {
+            drop(waiting.send(Err(refusal.clone())));
+        }
+    }
+
+    fn life(&self) -> (Instant, SystemTime) {
+        let life = self.shared.limits.handle_life;
+        (Instant::now() + life, clock::now() + life)
+    }
+}
+
+/// The work of one preparation.
+struct Work {
+    executor_id: String,
+    harness: Arc<dyn Harness>,
+    launch: Launch,
+    before: Before,
+    give_up: CancellationToken,
+    capacity: Arc<Semaphore>,
+    internal: tokio::sync::mpsc::Sender<Internal>,
+}
+
+impl Work {
+    async fn run(self) {
+        let Self { executor_id, harness, launch, before, give_up, capacity, internal } = self;
+        let (permit, retired) = match before {
+            Before::Nothing(permit) => (permit, None),
+            Before::Retire(live) => {
+                let (permit, retired) = retire(*live).await;
+                (permit, Some(retired))
+            }
+            Before::Await(preparing) => {
+                // Its Executor is dropped by the owner, which has replaced it; only its end matters here. Its room is then free again.
+                preparing.give_up.cancel();
+                drop(preparing.task.await);
+                match capacity.acquire_owned().await {
+                    Ok(permit) => (permit, None),
+                    Err(_closed) => return,
+                }
+            }
+        };
+        let result = match &retired {
+            Some(Retired { survivors: 1.., .. }) => Err(given_up(false)),
+            Some(_) | None => {
+                // Dropping the preparation ends what it has started.
+                tokio::select! {
+                    result = harness.prepare(launch) => result,
+                    () = give_up.cancelled() => Err(given_up(true)),
+                }
+            }
+        };
+        drop(internal.send(Internal::Prepared(Prepared { executor_id, permit, result, retired })).await);
+    }
+}
+
+/// Closes an idle Executor and waits for its last word.
+async fn retire(live: Live) -> (OwnedSemaphorePermit, Retired) {
+    let Live { executor_id, mut executor, permit, .. } = live;
+    let keeper_pid = executor.keeper.pid;
+    drop(executor.orders.send(Order::Close).await);
+    let mut survivors = 0;
+    while let Some(report) = executor.reports.recv().await {
+        if let Report::Closed { survivors: left, .. } = report {
+            survivors = left;
+        }
+    }
+    (permit, Retired { executor_id, keeper_pid, survivors })
+}
+
+fn given_up(clean: bool) -> PrepareError {
+    PrepareError { step: "cancelled", message: "the preparation was given up".into(), clean }
+}
+
+fn same_configuration(frozen: &Configuration, asked: &Configuration) -> Answer<()> {
+    let field = if frozen.harness != asked.harness {
+        "harness"
+    } else if frozen.placement != asked.placement {
+        "placement"
+    } else if frozen.model != asked.model {
+        "model"
+    } else if frozen.instructions != asked.instructions {
+        "instructions"
+    } else if frozen.provider != asked.provider {
+        "model_provider"
+    } else if frozen.harness_config != asked.harness_config {
+        "harness_config"
+    } else if frozen.functions != asked.functions {
+        "tools.functions"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(Reason::ConfigurationConflict, "the Session's configuration is frozen and this one differs")
+        .at(format!("configuration.{field}"))
+        .with("field", field))
+}
+
+fn busy(text: &str) -> Refusal {
+    Refusal::new(Reason::SessionBusy, text)
+}
+
+fn internal(text: &str) -> Refusal {
+    Refusal::new(Reason::Internal, text)
+}
+
+/// Makes a folder that nobody else may read, and those above it.
+pub(super) fn make_private(path: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}

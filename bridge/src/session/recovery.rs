@@ -1,0 +1,100 @@
+//! The start after an end that nobody saw: leftovers are ended, Turns without an end become `unknown` (R-DUR-2).
+
+use std::{collections::HashMap, path::Path};
+
+use adapters::{
+    harness::AbandonReason,
+    native::{environment::Mark, tree},
+};
+use bytes::Bytes;
+
+use super::{Shared, active::reason_name, preparing::make_private};
+use crate::{
+    clock,
+    journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
+    turn::{
+        event::{End, Event, Status, UnknownCause},
+        log::{Log, Record},
+    },
+};
+
+/// Ends what an earlier process left running. Blocks for `limit` at most.
+pub(crate) fn sweep(state_id: &str, limit: std::time::Duration) {
+    let swept = tree::sweep(&Mark::prefix(state_id), limit);
+    if swept.ended > 0 || swept.left > 0 {
+        tracing::warn!(ended = swept.ended, left = swept.left, "leftovers of an earlier run were ended");
+    }
+}
+
+/// Ends every Turn that has no end, and records every Executor as closed.
+///
+/// # Errors
+///
+/// What the journal says.
+pub(crate) async fn settle(shared: &Shared, sessions: &[(SessionRow, SessionRecord)]) -> journal::Result<()> {
+    for (_, executor) in shared.journal.open_executors().await? {
+        shared.journal.close_executor(&executor.executor_id).await?;
+    }
+    let folders: HashMap<SessionRow, &str> = sessions.iter().map(|(row, s)| (*row, s.directory.as_str())).collect();
+    for turn in shared.journal.open_turns().await? {
+        let Some(folder) = folders.get(&turn.start.session) else { continue };
+        let turns = shared.state.join("sessions").join(folder).join("turns");
+        let (row, turn_id) = (turn.row, turn.start.turn_id.clone());
+        let end = end_of(shared, &turn, &turns);
+        tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
+        shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
+    }
+    Ok(())
+}
+
+/// The end of a Turn: the one that its file has already, else `unknown`.
+fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path) -> EndRecord {
+    let path = turns.join(format!("{}.log", turn.start.number));
+    let mut events: Vec<(u64, Bytes)> = Vec::new();
+    let log = match Log::recover(&path, shared.limits.log, |sequence, bytes| events.push((sequence, bytes))) {
+        Ok(recovered) => Some(recovered.log),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
+            events.clear();
+            // The file of a Turn that cannot be read is put aside; its end gets a file of its own.
+            drop(std::fs::rename(&path, path.with_extension("unreadable")));
+            make_private(turns).and_then(|()| Log::create(&path, shared.limits.log)).ok()
+        }
+    };
+    let last = events.last().map_or(0, |(sequence, _)| *sequence);
+    let bytes: Vec<Bytes> = events.into_iter().map(|(_, bytes)| bytes).collect();
+    let found = shared.codec.recover(&bytes);
+    let usage = found.usage.as_ref().map(|usage| shared.codec.encode_usage(usage));
+    let ended_ms = clock::millis(clock::now());
+    if let Some((status, ended)) = found.ended {
+        return EndRecord { status, ended: ended.to_vec(), last_sequence: last, ended_ms, usage };
+    }
+
+    let abandoned = |call_id| Event::FunctionCallAbandoned { call_id, reason: AbandonReason::ExecutionLost };
+    let status = Status::Unknown(UnknownCause::ExecutionLost);
+    let name = status.name().to_owned();
+    let end = Event::TurnEnded(End { status, finish: None, native_at: None, usage: found.usage });
+    let closing = found.closing.into_iter().chain(found.open_calls.into_iter().map(abandoned)).chain([end]);
+    let mut sequence = last;
+    let mut records = Vec::new();
+    let mut terminal = Bytes::new();
+    for event in closing {
+        sequence += 1;
+        let encoded = shared.codec.encode(&turn.start.turn_id, sequence, clock::now(), &event);
+        for (part, bytes) in (0u16..).zip(encoded.payloads) {
+            records.push(Record::Payload { part, bytes: bytes.into() });
+        }
+        terminal = encoded.bytes.clone();
+        records.push(Record::Event { bytes: encoded.bytes });
+    }
+    let written = log.map(|mut log| {
+        let written = log.append(&records);
+        log.publish();
+        log.end();
+        written
+    });
+    if let Some(Err(error)) = written {
+        tracing::warn!(path = %path.display(), %error, "the end of a Turn is in the journal only");
+    }
+    EndRecord { status: name, ended: terminal.to_vec(), last_sequence: sequence, ended_ms, usage }
+}

@@ -1,0 +1,78 @@
+//! Finds the owner of a Session.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{Answer, Front, Key, Shared, owner};
+use crate::journal::{SessionRecord, SessionRow};
+
+/// All Sessions of the daemon.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    shared: Arc<Shared>,
+    sessions: Mutex<HashMap<Key, Entry>>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// In the journal; nobody has asked for it since the start.
+    Stored(SessionRow, Box<SessionRecord>),
+    /// Has an owner.
+    Owned(Front),
+}
+
+impl Registry {
+    /// The Sessions that the journal has.
+    pub(crate) fn new(shared: Arc<Shared>, stored: Vec<(SessionRow, SessionRecord)>) -> Self {
+        let entry = |(row, record): (SessionRow, SessionRecord)| {
+            let key = Key { principal: record.principal.clone(), session_id: record.session_id.clone() };
+            (key, Entry::Stored(row, Box::new(record)))
+        };
+        Self { shared, sessions: Mutex::new(stored.into_iter().map(entry).collect()) }
+    }
+
+    /// What Sessions share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The Session, when this principal has bound it (R-ASG-5).
+    pub(crate) fn find(&self, key: &Key) -> Answer<Front> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        match sessions.get_mut(key) {
+            None => Err(owner::no_session()),
+            Some(entry) => Ok(self.front(key, entry)),
+        }
+    }
+
+    /// The Session to be bound; it begins to exist by the Bind that succeeds.
+    pub(crate) fn find_or_begin(&self, key: Key) -> Front {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = sessions.get_mut(&key) {
+            return self.front(&key, entry);
+        }
+        let front = owner::start(&self.shared, key.clone(), None);
+        sessions.insert(key, Entry::Owned(front.clone()));
+        front
+    }
+
+    fn front(&self, key: &Key, entry: &mut Entry) -> Front {
+        match entry {
+            Entry::Owned(front) => front.clone(),
+            Entry::Stored(row, record) => {
+                let front = owner::start(&self.shared, key.clone(), Some((*row, (**record).clone())));
+                *entry = Entry::Owned(front.clone());
+                front
+            }
+        }
+    }
+
+    /// Stops every Session: what runs is cancelled and settled, Executors are closed. Answers when all of it is over.
+    pub(crate) async fn stop(&self) {
+        self.shared.stopping.cancel();
+        self.shared.tracker.close();
+        self.shared.tracker.wait().await;
+    }
+}

@@ -1,0 +1,28 @@
+//! Every background task of the daemon starts here, under a tracker that its owner waits for.
+
+use std::future::Future;
+
+use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
+
+/// What a task is for. Reading this list tells what runs in the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Serves the listeners. Its end is the end of the daemon.
+    Server,
+    /// Owns one Session. A panic ends that Session's task; its callers get `INTERNAL`.
+    Session,
+    /// Prepares one Executor and hands it to its Session.
+    Preparation,
+    /// Removes a Session's native home.
+    Removal,
+}
+
+/// Starts a task of a kind. It ends by itself or when its owner tells it to; the tracker's owner waits for it.
+#[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
+pub(crate) fn spawn<F>(tracker: &TaskTracker, kind: Kind, task: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    tokio::spawn(tracker.track_future(task.instrument(tracing::debug_span!("task", ?kind))))
+}

@@ -1,0 +1,96 @@
+//! The function calls of a Turn: their phases, and the judgement of results (R-FN-5). Pure.
+
+use adapters::harness::AbandonReason;
+
+/// Where a call is: `pending → result_stored → written → applied`, or `abandoned`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waits for its result.
+    Pending,
+    /// The result is on disk and on its way to the Harness.
+    Stored,
+    /// The result was written to the Harness; its evidence is awaited.
+    Written,
+    /// The result is in native history.
+    Applied,
+    /// Takes no result any more.
+    Abandoned(AbandonReason),
+}
+
+impl Phase {
+    /// The name that the journal keeps.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Stored => "result_stored",
+            Self::Written => "written",
+            Self::Applied => "applied",
+            Self::Abandoned(_) => "abandoned",
+        }
+    }
+
+    /// Whether the call is a required action (R-FN-3).
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Self::Pending | Self::Stored | Self::Written)
+    }
+}
+
+/// SHA-256 of a result's content.
+pub(crate) type Digest = [u8; 32];
+
+/// What is known of a call when a result for it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Digest of the stored result.
+    pub(crate) stored: Option<Digest>,
+    /// Whether Core has cancelled the Turn.
+    pub(crate) cancelled: bool,
+    /// Whether the call is abandoned, or its Turn over.
+    pub(crate) closed: bool,
+}
+
+/// The judgement of one result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Accepted,
+    Duplicate,
+    Unknown,
+    Conflict,
+    Cancelled,
+    Abandoned,
+}
+
+/// Judges a result against what is known of its call; the first case that matches is the answer (R-FN-5).
+pub(crate) fn judge(content: Digest, known: Option<Known>) -> Verdict {
+    match known {
+        None => Verdict::Unknown,
+        Some(Known { stored: Some(stored), .. }) if stored == content => Verdict::Duplicate,
+        Some(Known { stored: Some(_), .. }) => Verdict::Conflict,
+        Some(Known { cancelled: true, .. }) => Verdict::Cancelled,
+        Some(Known { closed: true, .. }) => Verdict::Abandoned,
+        Some(_) => Verdict::Accepted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_matching_case_is_the_answer() {
+        let known = |stored, cancelled, closed| Some(Known { stored, cancelled, closed });
+        let (same, other) = ([1; 32], [2; 32]);
+        for (known, want) in [
+            (None, Verdict::Unknown),
+            (known(Some(same), false, false), Verdict::Duplicate),
+            (known(Some(same), true, true), Verdict::Duplicate),
+            (known(Some(other), true, true), Verdict::Conflict),
+            (known(None, true, true), Verdict::Cancelled),
+            (known(None, true, false), Verdict::Cancelled),
+            (known(None, false, true), Verdict::Abandoned),
+            (known(None, false, false), Verdict::Accepted),
+        ] {
+            assert_eq!(judge(same, known), want, "{known:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What can happen in a Turn, as the Session tells it (contract, section 5). The wire has types of its own.
+
+use std::time::SystemTime;
+
+use adapters::harness::{AbandonReason, Failure, Finish, MessagePhase, ReasoningText, RetryOf, Tool, ToolEnd, Usage};
+use bytes::Bytes;
+
+/// One event, before it has a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Event {
+    TurnStarted { native: Native },
+    MessageStarted { item: String, native: String },
+    MessageDelta { item: String, text: String },
+    MessageCompleted { item: String, text: String, phase: Option<MessagePhase> },
+    MessageDiscarded { item: String, reason: Discard },
+    ReasoningStarted { item: String, native: String },
+    ReasoningDelta { item: String, kind: ReasoningText, index: u32, text: String },
+    ReasoningCompleted { item: String, summary: Vec<String>, raw: Vec<String>, incomplete: bool },
+    ToolStarted { item: String, native: String, tool: Tool },
+    ToolOutput { item: String, text: String },
+    ToolCompleted { item: String, end: ToolEnd },
+    FunctionCall { call: Call },
+    FunctionResultApplied { call_id: String, evidence: &'static str, success: bool },
+    FunctionCallAbandoned { call_id: String, reason: AbandonReason },
+    ProviderRetry(RetryOf),
+    Usage(Usage),
+    Notice { code: &'static str, message: String },
+    TurnEnded(End),
+}
+
+/// Native identity of a Turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Native {
+    /// The native conversation.
+    pub(crate) session_id: String,
+    /// The native turn.
+    pub(crate) turn_id: String,
+}
+
+/// A function call (R-FN-2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Unique in the Turn.
+    pub(crate) call_id: String,
+    /// The function.
+    pub(crate) name: String,
+    /// JSON text.
+    pub(crate) arguments: String,
+    /// Whether the arguments are the model's own text.
+    pub(crate) exact: bool,
+    /// Stable for the call.
+    pub(crate) idempotency_key: String,
+}
+
+/// Why a message is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Discard {
+    Interrupted,
+    Retried,
+    TurnEnded,
+}
+
+/// How a Turn ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct End {
+    /// Status, with its cause or failure.
+    pub(crate) status: Status,
+    /// How the answer ended.
+    pub(crate) finish: Option<Finish>,
+    /// When the Harness reported its end.
+    pub(crate) native_at: Option<SystemTime>,
+    /// Usage of the whole Turn.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// Status of an ended Turn (R-EVT-3).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Status {
+    Completed,
+    Failed(Failure),
+    Cancelled(CancelCause),
+    Unknown(UnknownCause),
+}
+
+impl Status {
+    /// The name that the journal keeps.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed(_) => "failed",
+            Self::Cancelled(_) => "cancelled",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
+/// Why a Turn was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CancelCause {
+    Requested,
+    BridgeStopped,
+    Released,
+}
+
+/// Why nobody knows how a Turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnknownCause {
+    ExecutionLost,
+    Unsettled,
+}
+
+/// An event in the form in which it is stored and sent.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    /// The event.
+    pub(crate) bytes: Bytes,
+    /// Parts that were too large for it, in order (R-API-7).
+    pub(crate) payloads: Vec<Vec<u8>>,
+}
+
+/// Turns events into the form in which they are stored and sent. The service implements it, so that this room knows no wire.
+pub(crate) trait Codec: Send + Sync + std::fmt::Debug {
+    /// Encodes one event.
+    fn encode(&self, turn_id: &str, sequence: u64, at: SystemTime, event: &Event) -> Encoded;
+
+    /// Encodes the usage of a Turn for the journal.
+    fn encode_usage(&self, usage: &Usage) -> Vec<u8>;
+
+    /// Reads what an earlier process stored: what is open and whether there is an end already.
+    fn recover(&self, events: &[Bytes]) -> Recovered;
+}
+
+/// What the events of an earlier process leave open.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// Closing events for the open items, in the order in which they were opened.
+    pub(crate) closing: Vec<Event>,
+    /// Calls that were shown and have neither a receipt nor an abandonment.
+    pub(crate) open_calls: Vec<String>,
+    /// The last usage.
+    pub(crate) usage: Option<Usage>,
+    /// Status and encoded event of an end that is there already.
+    pub(crate) ended: Option<(String, Bytes)>,
+}

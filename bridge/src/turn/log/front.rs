@@ -1,0 +1,92 @@
+//! The reading end, as handlers hold it.
+
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use super::{
+    Limits, Reader, file,
+    tail::{Mark, Shared},
+};
+
+/// Opens readers of one Turn's events. Clones are cheap and share the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Front {
+    shared: Arc<Shared>,
+}
+
+/// The last event of a Turn that ended, as the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Terminal {
+    /// Its sequence, at least 1.
+    pub(crate) sequence: u64,
+    /// The encoded event.
+    pub(crate) bytes: Bytes,
+}
+
+impl Front {
+    pub(super) fn over(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The events of a Turn that ended, from its file. The terminal is not looked for there; and events before it that
+    /// the file lacks (a power loss) are given as an omission, [`super::Why::Gone`].
+    ///
+    /// # Errors
+    ///
+    /// What the system says; `NotFound` when the file was deleted: then use [`Front::ended`]. `InvalidData` when it is
+    /// no log or one of a later version.
+    pub(crate) fn from_file(path: &Path, acknowledged: u64, terminal: Terminal, limits: Limits) -> io::Result<Self> {
+        let file = File::open(path)?;
+        file::has_header(&file)?;
+        Ok(Self::sealed(Some((path.to_owned(), file)), acknowledged, terminal, limits))
+    }
+
+    /// What is left of a Turn that ended and whose file was deleted: its terminal.
+    pub(crate) fn ended(acknowledged: u64, terminal: Terminal) -> Self {
+        Self::sealed(None, acknowledged, terminal, Limits::default())
+    }
+
+    fn sealed(file: Option<(PathBuf, File)>, acknowledged: u64, terminal: Terminal, limits: Limits) -> Self {
+        let Terminal { sequence, bytes } = terminal;
+        let mark = Mark {
+            published: sequence,
+            acknowledged: acknowledged.min(sequence),
+            fence: 0,
+            is_ended: true,
+            is_closed: true,
+        };
+        // The terminal must fit, whatever it takes.
+        let limits = Limits { memory_bytes: usize::MAX, ..limits };
+        let shared = Shared::new(file, limits, true, mark);
+        shared.keep(sequence, bytes);
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A reader of the events after sequence `after`, for a caller of this epoch. Events up to `after` never come, even
+    /// when they are still to be written.
+    pub(crate) fn open(&self, after: u64, epoch: u64) -> Reader {
+        Reader::new(Arc::clone(&self.shared), after, epoch)
+    }
+
+    /// The sequence of the last event that was published; 0 before the first.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.shared.mark.borrow().published
+    }
+
+    /// The file, unless it was deleted when the front was made.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.shared.file.as_ref().map(|(path, _)| path.as_path())
+    }
+
+    /// The bytes of events that are held in memory.
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.shared.newest_bytes()
+    }
+}

@@ -1,0 +1,200 @@
+//! Tables for the state machine of a Turn.
+
+use adapters::harness::{Presence, Tool};
+
+use super::*;
+
+/// Feeds inputs and renders what came out, one word an effect. The only place that calls the machine.
+#[track_caller]
+fn check(inputs: Vec<Input>, want: &str) {
+    let mut turn = Turn::new("thread".into(), "s/t".into());
+    let mut seen = Vec::new();
+    for input in inputs {
+        match turn.on(input) {
+            Ok(effects) => seen.extend(effects.iter().map(name)),
+            Err(misfit) => seen.push(format!("misfit({})", misfit.report)),
+        }
+    }
+    seen.push(format!("= {:?}", turn.phase()));
+    assert_eq!(seen.join(" "), want);
+}
+
+fn name(effect: &Effect) -> String {
+    match effect {
+        Effect::StoreStarted(_) => "store_started".into(),
+        Effect::StoreCall(_) => "store_call".into(),
+        Effect::StorePhase { phase, .. } => format!("store({})", phase.name()),
+        Effect::Answer { .. } => "answer".into(),
+        Effect::AwaitEvidence { .. } => "await".into(),
+        Effect::Interrupt => "interrupt".into(),
+        Effect::Finish { end, .. } => match &end.status {
+            Status::Failed(failure) => format!("failed({:?})", failure.code),
+            Status::Cancelled(cause) => format!("cancelled({cause:?})"),
+            Status::Unknown(cause) => format!("unknown({cause:?})"),
+            Status::Completed => "completed".into(),
+        },
+        Effect::Emit(event) => match event {
+            Event::TurnStarted { .. } => "turn_started".into(),
+            Event::MessageStarted { item, .. } => format!("+{item}"),
+            Event::MessageDelta { text, .. } => format!("~{text}"),
+            Event::MessageCompleted { item, .. } => format!("-{item}"),
+            Event::MessageDiscarded { item, reason } => format!("void({item},{reason:?})"),
+            Event::ToolCompleted { item, end } => format!("tool({item},{:?})", end.status),
+            Event::FunctionCall { .. } => "call".into(),
+            Event::FunctionResultApplied { .. } => "applied".into(),
+            Event::FunctionCallAbandoned { reason, .. } => format!("abandoned({reason:?})"),
+            other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().into(),
+        },
+    }
+}
+
+fn report(report: Report) -> Input {
+    Input::Report(report)
+}
+fn started() -> Input {
+    report(Report::Started { native_turn_id: "n".into() })
+}
+fn call(id: &str) -> Input {
+    report(Report::Call { call_id: id.into(), name: "f".into(), arguments: "{}".into(), exact: false })
+}
+fn result(id: &str) -> Input {
+    let result = FunctionResult { success: true, error: Presence::Absent, output: Presence::Absent };
+    Input::Result { call_id: id.into(), digest: [1; 32], result }
+}
+fn written(id: &str) -> Input {
+    report(Report::AnswerWritten { call_id: id.into() })
+}
+fn applied(id: &str) -> Input {
+    report(Report::AnswerApplied { call_id: id.into(), evidence: "item/completed", success: true })
+}
+fn completed() -> Input {
+    report(Report::Ended(NativeEnd::Completed { finish: None, at: None }))
+}
+fn interrupted() -> Input {
+    report(Report::Ended(NativeEnd::Interrupted { at: None }))
+}
+fn settled(confirmed: bool) -> Input {
+    report(Report::Settled(Settlement { confirmed, reusable: confirmed }))
+}
+fn delta(id: &str, text: &str) -> Input {
+    report(Report::MessageDelta { id: id.into(), text: text.into() })
+}
+fn cancel() -> Input {
+    Input::Cancel(CancelCause::Requested)
+}
+
+#[test]
+fn a_text_turn_completes_after_settlement() {
+    check(
+        vec![started(), delta("m", "hi"), completed(), settled(true)],
+        "store_started turn_started +m ~hi void(m,TurnEnded) completed = Ended",
+    );
+}
+
+#[test]
+fn a_call_is_stored_before_it_is_shown_and_applied_only_with_evidence() {
+    check(
+        vec![started(), call("c"), result("c"), written("c"), applied("c")],
+        "store_started turn_started store_call call answer store(written) await store(applied) applied = Running",
+    );
+    check(vec![started(), call("c")], "store_started turn_started store_call call = RequiresAction");
+    check(
+        vec![started(), call("c"), result("c"), applied("c"), written("c")],
+        "store_started turn_started store_call call answer store(applied) applied = Running",
+    );
+}
+
+#[test]
+fn a_receipt_without_a_result_is_a_misfit() {
+    check(
+        vec![started(), call("c"), applied("c")],
+        "store_started turn_started store_call call misfit(a receipt for a call without a result) = RequiresAction",
+    );
+}
+
+#[test]
+fn a_written_result_without_evidence_fails_the_turn() {
+    let overdue = || Input::Overdue { call_id: "c".into() };
+    check(
+        vec![started(), call("c"), result("c"), written("c"), overdue(), interrupted(), settled(true)],
+        "store_started turn_started store_call call answer store(written) await interrupt abandoned(TurnEnded) \
+         failed(FunctionResultUnconfirmed) = Ended",
+    );
+    check(
+        vec![started(), call("c"), result("c"), written("c"), applied("c"), overdue()],
+        "store_started turn_started store_call call answer store(written) await store(applied) applied = Running",
+    );
+}
+
+#[test]
+fn a_cancel_interrupts_once_and_ends_cancelled() {
+    check(
+        vec![started(), call("c"), cancel(), cancel(), interrupted(), settled(true)],
+        "store_started turn_started store_call call interrupt abandoned(TurnEnded) cancelled(Requested) = Ended",
+    );
+    check(vec![cancel()], "interrupt = Settling");
+}
+
+#[test]
+fn a_completion_on_its_way_wins_over_a_cancel() {
+    check(
+        vec![started(), cancel(), completed(), settled(true)],
+        "store_started turn_started interrupt completed = Ended",
+    );
+}
+
+#[test]
+fn an_interrupt_that_nobody_asked_for_is_a_failure() {
+    check(
+        vec![started(), interrupted(), settled(true)],
+        "store_started turn_started failed(HarnessProtocolError) = Ended",
+    );
+}
+
+#[test]
+fn an_unproved_settlement_is_unknown() {
+    check(
+        vec![started(), cancel(), interrupted(), settled(false)],
+        "store_started turn_started interrupt unknown(Unsettled) = Ended",
+    );
+}
+
+#[test]
+fn an_executor_that_is_gone_fails_the_turn_and_abandons_its_calls() {
+    let closed = || report(Report::Closed { exit: Some(Exit::Signal(9)), survivors: 0 });
+    check(
+        vec![started(), call("c"), closed()],
+        "store_started turn_started store_call call abandoned(ExecutionLost) failed(HarnessExited) = Ended",
+    );
+    check(vec![started(), completed(), closed()], "store_started turn_started completed = Ended");
+}
+
+#[test]
+fn nothing_comes_after_the_end() {
+    check(
+        vec![started(), completed(), settled(true), delta("m", "late"), settled(true)],
+        "store_started turn_started completed misfit(something after the end) misfit(something after the end) = Ended",
+    );
+    check(vec![settled(true)], "misfit(settlement before the end) = Starting");
+}
+
+#[test]
+fn an_open_tool_is_closed_as_incomplete() {
+    let tool = || Tool::Command { command: "sleep 60".into(), directory: "/".into() };
+    check(
+        vec![started(), report(Report::ToolStarted { id: "t".into(), tool: tool() }), completed(), settled(true)],
+        "store_started turn_started ToolStarted tool(t,Incomplete) completed = Ended",
+    );
+}
+
+#[test]
+fn results_are_judged_by_the_cancel_of_core_even_when_completion_won() {
+    let mut turn = Turn::new("thread".into(), "s/t".into());
+    for input in [started(), call("c"), cancel(), completed(), settled(true)] {
+        turn.on(input).unwrap();
+    }
+    let known = turn.known("c").unwrap();
+    assert!(known.cancelled && known.closed && known.stored.is_none());
+    assert!(turn.known("d").is_none());
+    assert_eq!(turn.required_actions().count(), 0);
+}

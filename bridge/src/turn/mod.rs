@@ -1,0 +1,10 @@
+//! Turns: what can happen in one, its state machine, and its sequenced event log. Knows no wire and no journal.
+
+pub(crate) mod calls;
+pub(crate) mod event;
+mod items;
+pub(crate) mod log;
+pub(crate) mod machine;
+pub(crate) mod split;
+
+pub(crate) use items::incomplete;

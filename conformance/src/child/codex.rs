@@ -1,0 +1,450 @@
+//! Ready programs that speak enough of `codex app-server` to be taken for it, each with one fault at one place.
+//!
+//! The healthy program answers the start, and plays the same Turn again and again: a message, a command with output, a
+//! final message. A fault stands *before* what the healthy program does at its place, so that one that ends the
+//! process replaces it and one that only disturbs is followed by it.
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::script::child::{Bytes, Program, Read, Repeat, Rule, Signal, Spawn, Stderr, Step};
+
+/// The name of the function that [`Place::InCall`] and [`Place::AfterCall`] call.
+pub const FUNCTION: &str = "lookup";
+
+/// The mark that is set when a fault is about to happen.
+pub const MARK: &str = "fault";
+
+/// Where in the life of a Harness a fault happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Before anything is read.
+    Start,
+    /// Instead of, or before, the answer to `initialize`.
+    AtInitialize,
+    /// Behind the answer to `initialize`.
+    AfterInitialize,
+    /// Instead of, or before, the answer to `thread/start`.
+    AtThreadStart,
+    /// Behind the answer to `thread/start`.
+    AfterThreadStart,
+    /// Instead of, or before, the answer to `turn/start`.
+    AtTurnStart,
+    /// Behind the answer to `turn/start`, before `turn/started`.
+    AfterTurnStart,
+    /// Behind `turn/started`.
+    InTurn,
+    /// In the first message, behind its first delta.
+    InMessage,
+    /// In the command, behind its first output.
+    InCommand,
+    /// While a function call waits for its answer.
+    InCall,
+    /// When the answer to a function call was read and not confirmed.
+    AfterCall,
+    /// When all items are done, before `turn/completed`.
+    BeforeEnd,
+    /// Behind `turn/completed`.
+    AfterEnd,
+    /// When `turn/interrupt` was read and not answered, in an open message.
+    AtInterrupt,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Exits with 0.
+    ExitsWith0,
+    /// Writes a line to standard error and exits with 1.
+    ExitsWith1,
+    /// Dies of a segmentation fault.
+    Segfaults,
+    /// Dies of SIGKILL that nobody of ours sent.
+    IsKilled,
+    /// Does nothing more, reads nothing more, and does not care for SIGTERM.
+    Hangs,
+    /// Closes its output and goes on living until its input ends.
+    ClosesItsOutput,
+    /// Leaves a descendant that holds its output open, in a session of its own and deaf to SIGTERM, and exits.
+    LeavesADescendant,
+    /// Writes a line that is not UTF-8, and goes on.
+    WritesInvalidUtf8,
+    /// Writes a line that is not JSON, and goes on.
+    WritesNoJson,
+    /// Writes a notification of 65 MiB in one line, and goes on.
+    WritesALineOf65MiB,
+    /// Ends in the middle of a line.
+    EndsInALine,
+    /// Writes 1 MiB to standard error, and goes on.
+    FloodsStderr,
+    /// Sends notifications, items and a request that nobody knows, and goes on.
+    SendsUnknownMessages,
+    /// Answers the request that came last with an error, and then only what the rules know.
+    Refuses,
+}
+
+impl Place {
+    /// All places, in the order in which a run reaches them.
+    pub const ALL: [Self; 15] = [
+        Self::Start,
+        Self::AtInitialize,
+        Self::AfterInitialize,
+        Self::AtThreadStart,
+        Self::AfterThreadStart,
+        Self::AtTurnStart,
+        Self::AfterTurnStart,
+        Self::InTurn,
+        Self::InMessage,
+        Self::InCommand,
+        Self::InCall,
+        Self::AfterCall,
+        Self::BeforeEnd,
+        Self::AfterEnd,
+        Self::AtInterrupt,
+    ];
+}
+
+impl Fault {
+    /// All faults.
+    pub const ALL: [Self; 14] = [
+        Self::ExitsWith0,
+        Self::ExitsWith1,
+        Self::Segfaults,
+        Self::IsKilled,
+        Self::Hangs,
+        Self::ClosesItsOutput,
+        Self::LeavesADescendant,
+        Self::WritesInvalidUtf8,
+        Self::WritesNoJson,
+        Self::WritesALineOf65MiB,
+        Self::EndsInALine,
+        Self::FloodsStderr,
+        Self::SendsUnknownMessages,
+        Self::Refuses,
+    ];
+
+    /// Whether the healthy program goes on behind it.
+    #[must_use]
+    pub fn goes_on(self) -> bool {
+        matches!(
+            self,
+            Self::WritesInvalidUtf8
+                | Self::WritesNoJson
+                | Self::WritesALineOf65MiB
+                | Self::FloodsStderr
+                | Self::SendsUnknownMessages
+        )
+    }
+
+    fn steps(self) -> Vec<Step> {
+        let text = |text: &str| Step::Bytes(Bytes { text: Some(text.into()), ..Bytes::default() });
+        match self {
+            Self::ExitsWith0 => vec![Step::Exit(0)],
+            Self::ExitsWith1 => {
+                vec![Step::Stderr(Stderr { text: Some("Error: nothing works\n".into()), bytes: 0 }), Step::Exit(1)]
+            }
+            Self::Segfaults => vec![Step::Die(Signal::Segv)],
+            Self::IsKilled => vec![Step::Die(Signal::Kill)],
+            Self::Hangs => vec![Step::IgnoreTerm, Step::Hang],
+            Self::ClosesItsOutput => vec![Step::CloseStdout, serve_on()],
+            Self::LeavesADescendant => {
+                let spawn =
+                    Spawn { seconds: 600, new_session: true, ignore_term: true, hold_stdout: true, clear_env: false };
+                vec![Step::Spawn(spawn), Step::Exit(0)]
+            }
+            Self::WritesInvalidUtf8 => {
+                vec![Step::Bytes(Bytes { hex: Some("7b22 ff fe 22 7d 0a".into()), ..Bytes::default() })]
+            }
+            Self::WritesNoJson => vec![text("thread panicked at nothing in particular\n")],
+            Self::WritesALineOf65MiB => {
+                vec![notify("item/agentMessage/delta", &json!({"threadId": "${thread?}", "delta": "${fill:68157440}"}))]
+            }
+            Self::EndsInALine => vec![text("{\"method\":\"turn/comp"), Step::Exit(0)],
+            Self::FloodsStderr => vec![Step::Stderr(Stderr { text: None, bytes: 1 << 20 })],
+            Self::SendsUnknownMessages => vec![
+                notify("turn/teleported", &json!({"threadId": "${thread?}"})),
+                notify(
+                    "item/started",
+                    &json!({"threadId": "${thread?}", "turnId": "${turn?}", "item": {"type": "hologram", "id": "h1"}}),
+                ),
+                line(&json!({"id": 900, "method": "foo/bar", "params": {}})),
+            ],
+            Self::Refuses => vec![Step::Error(raw(&json!({"code": -32600, "message": "no"}))), serve_on()],
+        }
+    }
+}
+
+/// A program without a fault.
+#[must_use]
+pub fn healthy() -> Program {
+    build(None, &[])
+}
+
+/// A program whose Turn calls [`FUNCTION`] with these arguments (JSON text), and is healthy otherwise.
+#[must_use]
+pub fn calling(arguments: &str) -> Program {
+    let mut program = healthy();
+    let arguments = RawValue::from_string(arguments.to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned());
+    set_rule(&mut program, "turn/start", turn(&|_| Vec::new(), Some(&arguments), false));
+    program
+}
+
+/// A program with a fault at a place.
+#[must_use]
+pub fn with_fault(place: Place, fault: Fault) -> Program {
+    build(Some(place), &fault.steps())
+}
+
+/// A program with steps of the caller's own at a place.
+#[must_use]
+pub fn with_steps(place: Place, steps: &[Step]) -> Program {
+    build(Some(place), steps)
+}
+
+/// A program whose Turn streams this many deltas, for bursts.
+#[must_use]
+pub fn bursting(deltas: u64) -> Program {
+    let delta = json!({"threadId": "${thread}", "turnId": "${turn}", "itemId": "msg_1", "delta": "${round} "});
+    let burst = Step::Repeat(Repeat { times: deltas, steps: vec![notify("item/agentMessage/delta", &delta)] });
+    with_steps(Place::InMessage, &[burst])
+}
+
+fn build(place: Option<Place>, fault: &[Step]) -> Program {
+    let at = |here: Place| {
+        if place != Some(here) {
+            return Vec::new();
+        }
+        let mut steps = vec![Step::Mark(MARK.into())];
+        steps.extend_from_slice(fault);
+        steps
+    };
+    let calls = matches!(place, Some(Place::InCall | Place::AfterCall));
+    let arguments = calls.then(|| raw(&json!({"q": "life"})));
+    let interrupted = place == Some(Place::AtInterrupt);
+    let mut program = Program { steps: at(Place::Start), rules: Vec::new(), commands: Vec::new(), on_eof: None };
+    set_rule(&mut program, "initialize", initialize(&at));
+    set_rule(&mut program, "initialized", Vec::new());
+    set_rule(&mut program, "thread/start", thread(&at, json!("${uuid}")));
+    set_rule(&mut program, "thread/resume", thread(&at, json!("${params.threadId}")));
+    set_rule(&mut program, "turn/start", turn(&at, arguments.as_deref(), interrupted));
+    set_rule(&mut program, "turn/interrupt", interrupt());
+    set_rule(
+        &mut program,
+        "configRequirements/read",
+        vec![result(&json!({"supportsIndependentSpeedModes": true, "requirements": null}))],
+    );
+    set_rule(&mut program, "thread/backgroundTerminals/list", vec![result(&json!({"data": [], "nextCursor": null}))]);
+    set_rule(&mut program, "server/diagnostics", vec![result(&json!({"process": {"id": "${pid}"}, "gauges": []}))]);
+    for method in ["thread/backgroundTerminals/clean", "thread/settings/update", "thread/unsubscribe", "thread/archive"]
+    {
+        set_rule(&mut program, method, vec![result(&json!({}))]);
+    }
+    program
+}
+
+fn set_rule(program: &mut Program, method: &str, then: Vec<Step>) {
+    program.rules.retain(|rule| rule.method != method);
+    program.rules.push(Rule { method: method.into(), times: None, then });
+}
+
+fn initialize(at: &impl Fn(Place) -> Vec<Step>) -> Vec<Step> {
+    let mut steps = at(Place::AtInitialize);
+    steps.push(result(&json!({
+        "userAgent": "bridge/0.171.0 (Linux; x86_64) unknown (bridge; 1.0)",
+        "codexHome": "/nonexistent", "platformFamily": "unix", "platformOs": "linux",
+    })));
+    steps.push(notify("remoteControl/status/changed", &json!({ "status": "disabled" })));
+    steps.extend(at(Place::AfterInitialize));
+    steps
+}
+
+fn thread(at: &impl Fn(Place) -> Vec<Step>, id: Value) -> Vec<Step> {
+    let thread = json!({
+        "id": "${thread}", "sessionId": "${thread}", "parentThreadId": null, "preview": "", "ephemeral": false,
+        "modelProvider": "p", "createdAt": 0, "status": {"type": "idle"}, "path": "/nonexistent/rollout.jsonl",
+        "cwd": "${params.cwd?}", "cliVersion": "0.171.0", "source": "vscode", "turns": [],
+    });
+    let mut steps = at(Place::AtThreadStart);
+    steps.extend([
+        set(json!({ "thread": id })),
+        result(&json!({
+            "thread": thread, "model": "${params.model?}", "modelProvider": "${params.modelProvider?}",
+            "cwd": "${params.cwd?}", "instructionSources": [], "approvalPolicy": "never", "approvalsReviewer": "user",
+            "sandbox": {"type": "dangerFullAccess"}, "reasoningEffort": null,
+        })),
+        notify("thread/started", &json!({ "thread": thread })),
+    ]);
+    steps.extend(at(Place::AfterThreadStart));
+    steps
+}
+
+/// The steps of one Turn, with a function call in it where there are arguments for one.
+fn turn(at: &dyn Fn(Place) -> Vec<Step>, call: Option<&RawValue>, interrupted: bool) -> Vec<Step> {
+    let mut steps = at(Place::AtTurnStart);
+    let running =
+        json!({"id": "${turn}", "items": [], "itemsView": "notLoaded", "status": "inProgress", "error": null});
+    steps.extend([
+        set(json!({"turn": "${uuid}", "client": "${params.clientUserMessageId?}", "input": "${params.input?}"})),
+        result(&json!({ "turn": running })),
+    ]);
+    steps.extend(at(Place::AfterTurnStart));
+    steps.push(status(&json!({"type": "active", "activeFlags": []})));
+    steps.push(notify("turn/started", &json!({"threadId": "${thread}", "turn": running})));
+    let user = json!({"type": "userMessage", "id": "u1", "clientId": "${client}", "content": "${input}"});
+    steps.extend([started(&user), completed(&user)]);
+    steps.extend(at(Place::InTurn));
+    let message =
+        |id: &str, text: &str, phase: &str| json!({"type": "agentMessage", "id": id, "text": text, "phase": phase});
+    steps.extend([started(&message("msg_1", "", "commentary")), delta("msg_1", "Let me look.")]);
+    steps.extend(at(Place::InMessage));
+    if interrupted {
+        steps.push(Step::Read(Read { method: Some("turn/interrupt".into()), answer_to: None }));
+        steps.extend(at(Place::AtInterrupt));
+        steps.extend(interrupt());
+        return steps;
+    }
+    steps.push(completed(&message("msg_1", "Let me look.", "commentary")));
+    steps.extend(command(at));
+    if let Some(arguments) = call {
+        steps.extend(function_call(at, arguments));
+    }
+    let answer = message("msg_2", "All is well.", "final_answer");
+    steps.extend([started(&message("msg_2", "", "final_answer")), delta("msg_2", "All is well."), completed(&answer)]);
+    let counts = json!({"totalTokens": 120, "inputTokens": 100, "cachedInputTokens": 10, "cacheWriteInputTokens": 0, "outputTokens": 20, "reasoningOutputTokens": 5});
+    let usage = json!({"total": counts, "last": counts, "modelContextWindow": 258_400});
+    steps.push(notify(
+        "thread/tokenUsage/updated",
+        &json!({"threadId": "${thread}", "turnId": "${turn}", "tokenUsage": usage}),
+    ));
+    steps.extend(at(Place::BeforeEnd));
+    steps.push(status(&json!({ "type": "idle" })));
+    steps.push(ended("completed", &json!([answer])));
+    steps.extend(at(Place::AfterEnd));
+    steps
+}
+
+fn command(at: &dyn Fn(Place) -> Vec<Step>) -> Vec<Step> {
+    let item = |status: &str, output: Value, exit: Value| {
+        json!({"type": "commandExecution", "id": "e1", "command": "/bin/bash -lc 'echo hi'", "cwd": "/", "processId": "1",
+            "source": "unifiedExecStartup", "status": status, "commandActions": [{"type": "unknown", "command": "echo hi"}],
+            "aggregatedOutput": output, "exitCode": exit, "durationMs": null})
+    };
+    let output = json!({"threadId": "${thread}", "turnId": "${turn}", "itemId": "e1", "delta": "hi\n"});
+    let mut steps = vec![
+        started(&item("inProgress", Value::Null, Value::Null)),
+        notify("item/commandExecution/outputDelta", &output),
+    ];
+    steps.extend(at(Place::InCommand));
+    steps.push(completed(&item("completed", json!("hi\n"), json!(0))));
+    steps
+}
+
+fn function_call(at: &dyn Fn(Place) -> Vec<Step>, arguments: &RawValue) -> Vec<Step> {
+    // Text and not `json!`, so that the arguments stay byte for byte.
+    let item = |status: &str, content: &str, success: &str| {
+        let text = format!(
+            r#"{{"type":"dynamicToolCall","id":"call_1","namespace":null,"tool":"{FUNCTION}","arguments":{},"status":"{status}","contentItems":{content},"success":{success}}}"#,
+            arguments.get()
+        );
+        RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
+    };
+    let with = |method: &str, item: &RawValue| {
+        let text = format!(
+            r#"{{"method":"{method}","params":{{"threadId":"${{thread}}","turnId":"${{turn}}","item":{}}}}}"#,
+            item.get()
+        );
+        Step::Line(RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned()))
+    };
+    let request = format!(
+        r#"{{"method":"item/tool/call","id":0,"params":{{"threadId":"${{thread}}","turnId":"${{turn}}","callId":"call_1","namespace":null,"tool":"{FUNCTION}","arguments":{}}}}}"#,
+        arguments.get()
+    );
+    let mut steps = vec![
+        with("item/started", &item("inProgress", "null", "null")),
+        Step::Line(RawValue::from_string(request).unwrap_or_else(|_| RawValue::NULL.to_owned())),
+    ];
+    steps.extend(at(Place::InCall));
+    steps.push(Step::Read(Read { method: None, answer_to: Some(0) }));
+    steps.extend(at(Place::AfterCall));
+    steps.push(with("item/completed", &item("completed", r#""${result.contentItems}""#, r#""${result.success}""#)));
+    steps
+}
+
+/// Waits for a method that nobody sends: all that comes is answered by the rules, until the input ends.
+fn serve_on() -> Step {
+    Step::Read(Read { method: Some("exit".into()), answer_to: None })
+}
+
+fn interrupt() -> Vec<Step> {
+    vec![result(&json!({})), status(&json!({ "type": "idle" })), ended("interrupted", &json!([]))]
+}
+
+fn ended(status: &str, items: &Value) -> Step {
+    let turn = json!({"id": "${turn?}", "status": status, "error": null, "durationMs": 1, "itemsView": "summary", "items": items});
+    notify("turn/completed", &json!({"threadId": "${thread?}", "turn": turn}))
+}
+
+fn status(status: &Value) -> Step {
+    notify("thread/status/changed", &json!({"threadId": "${thread?}", "status": status}))
+}
+
+fn started(item: &Value) -> Step {
+    notify("item/started", &json!({"threadId": "${thread}", "turnId": "${turn}", "item": item}))
+}
+
+fn completed(item: &Value) -> Step {
+    notify("item/completed", &json!({"threadId": "${thread}", "turnId": "${turn}", "item": item}))
+}
+
+fn delta(item: &str, text: &str) -> Step {
+    let params = json!({"threadId": "${thread}", "turnId": "${turn}", "itemId": item, "delta": text});
+    notify("item/agentMessage/delta", &params)
+}
+
+fn notify(method: &str, params: &Value) -> Step {
+    line(&json!({"method": method, "params": params, "emittedAtMs": 0}))
+}
+
+fn line(json: &Value) -> Step {
+    Step::Line(raw(json))
+}
+
+fn result(json: &Value) -> Step {
+    Step::Result(raw(json))
+}
+
+fn set(values: Value) -> Step {
+    let Value::Object(values) = values else { return Step::Set(Default::default()) };
+    Step::Set(values.into_iter().map(|(name, value)| (name, raw(&value))).collect())
+}
+
+/// A value as text. A `Value` always has one.
+fn raw(json: &Value) -> Box<RawValue> {
+    to_raw_value(json).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Script;
+
+    #[test]
+    fn every_ready_program_is_a_script_and_reads_back_as_itself() {
+        let mut programs = vec![healthy(), calling(r#"{"z":1e400}"#), bursting(3)];
+        for place in Place::ALL {
+            programs.extend(Fault::ALL.map(|fault| with_fault(place, fault)));
+        }
+        for program in programs {
+            let text = Script::for_child(program).text().unwrap();
+            assert_eq!(Script::parse(&text).unwrap().text().unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn every_place_is_reached_by_a_rule() {
+        for place in Place::ALL {
+            let text = Script::for_child(with_fault(place, Fault::ExitsWith0)).text().unwrap();
+            assert_eq!(text.matches("\"mark\"").count().clamp(1, 2), text.matches("\"mark\"").count(), "{place:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Puts a fault child in the place of a Harness: a folder with an executable `codex` that runs the script.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::{self, Instant};
+
+use super::keep::Start;
+use crate::script::Script;
+use crate::script::child::Program;
+
+/// The longest wait of a test for a fault child.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// The time between two looks at the folder, which has no bell.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A fault child that can be started as a Harness, any number of times.
+#[derive(Debug, Clone)]
+pub struct FaultChild {
+    dir: PathBuf,
+}
+
+impl FaultChild {
+    /// Writes the script and the executable into a folder of its own. `program` is the binary of this crate.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn install(dir: &Path, program: &Path, script: Program) -> anyhow::Result<Self> {
+        let keep = dir.join("kept");
+        for part in ["gates", "marks"] {
+            fs::create_dir_all(keep.join(part)).with_context(|| format!("make {}", keep.display()))?;
+        }
+        let script_path = dir.join("child.json");
+        fs::write(&script_path, Script::for_child(script).text()?).context("write the script")?;
+        let wrapper = format!(
+            "#!/bin/sh\nexec {} child --script {} --keep {} -- \"$@\"\n",
+            quoted(program)?,
+            quoted(&script_path)?,
+            quoted(&keep)?
+        );
+        let child = Self { dir: dir.to_owned() };
+        fs::write(child.path(), wrapper).context("write the executable")?;
+        fs::set_permissions(child.path(), fs::Permissions::from_mode(0o755)).context("make it executable")?;
+        Ok(child)
+    }
+
+    /// The executable to start.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.join("codex")
+    }
+
+    /// Opens a gate, for good.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn open_gate(&self, gate: &str) -> anyhow::Result<()> {
+        fs::write(self.kept().join("gates").join(gate), "").with_context(|| format!("open the gate {gate}"))
+    }
+
+    /// Waits until a child has reached a mark.
+    ///
+    /// # Errors
+    /// When none does within 30 s.
+    pub async fn wait_for_mark(&self, mark: &str) -> anyhow::Result<()> {
+        let path = self.kept().join("marks").join(mark);
+        let end = Instant::now() + WAIT;
+        while !path.exists() {
+            anyhow::ensure!(Instant::now() < end, "no fault child reached the mark {mark:?}");
+            time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// All starts so far, by process id, those for a command such as `--version` included.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn starts(&self) -> anyhow::Result<Vec<Start>> {
+        let mut starts = Vec::new();
+        for entry in fs::read_dir(self.kept())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                starts.push(serde_json::from_slice::<Start>(&fs::read(path)?)?);
+            }
+        }
+        starts.sort_by_key(|start| start.pid);
+        Ok(starts)
+    }
+
+    /// Every byte that the child with this process id received.
+    ///
+    /// # Errors
+    /// When there was no such child.
+    pub fn received(&self, pid: u32) -> anyhow::Result<Vec<u8>> {
+        fs::read(self.kept().join(format!("{pid}.stdin"))).with_context(|| format!("no fault child {pid}"))
+    }
+
+    /// The process ids of the descendants that the child with this process id started.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    pub fn descendants(&self, pid: u32) -> anyhow::Result<Vec<u32>> {
+        let path = self.kept().join(format!("{pid}.descendants"));
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        fs::read_to_string(path)?.lines().map(|line| line.parse().context("a process id")).collect()
+    }
+
+    fn kept(&self) -> PathBuf {
+        self.dir.join("kept")
+    }
+}
+
+/// A path as one word of a shell.
+fn quoted(path: &Path) -> anyhow::Result<String> {
+    let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+    Ok(format!("'{}'", text.replace('\'', r"'\''")))
+}

@@ -1,0 +1,184 @@
+//! A fake of the OpenAI Responses API on loopback. It answers by script, else as the mock; it records every request.
+//! It knows nothing of the bridge.
+
+mod body;
+mod events;
+mod mock;
+mod play;
+mod record;
+mod request;
+mod server;
+mod signals;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use record::{End, Recorded};
+
+use crate::script::provider::Step;
+
+/// The longest wait of a test for something at the provider.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// A running provider. Dropping it ends its connections.
+#[derive(Debug)]
+pub struct Provider {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+/// What all connections share.
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<VecDeque<Step>>,
+    record: record::Record,
+    signals: signals::Signals,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Provider {
+    /// Starts a provider on a port that the system picks, with these steps in its queue.
+    ///
+    /// # Errors
+    /// When it cannot listen on loopback.
+    pub async fn start(steps: Vec<Step>) -> anyhow::Result<Self> {
+        Self::start_on(0, steps).await
+    }
+
+    /// Starts a provider on this port of loopback.
+    ///
+    /// # Errors
+    /// When the port cannot be had.
+    pub async fn start_on(port: u16, steps: Vec<Step>) -> anyhow::Result<Self> {
+        let listener =
+            TcpListener::bind(server::address(port)).await.with_context(|| format!("listen on port {port}"))?;
+        let address = listener.local_addr().context("read the port")?;
+        let shared = Arc::new(Shared::default());
+        shared.push(steps);
+        shared.tasks.spawn(server::accept(shared.clone(), listener));
+        Ok(Self { shared, address })
+    }
+
+    /// The base URL for a Harness: `http://127.0.0.1:PORT/v1`.
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// The address that it listens on.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Adds a step at the end of the queue.
+    pub fn push(&self, step: Step) {
+        self.shared.push([step]);
+    }
+
+    /// Opens a gate, for good.
+    pub fn open_gate(&self, gate: &str) {
+        self.shared.signals.open(gate);
+    }
+
+    /// Waits until a script has reached a mark.
+    ///
+    /// # Errors
+    /// When it is not reached within 30 s.
+    pub async fn wait_for_mark(&self, mark: &str) -> anyhow::Result<()> {
+        let marked = self.shared.signals.marked(mark);
+        time::timeout(WAIT, marked).await.with_context(|| format!("the provider did not reach the mark {mark:?}"))
+    }
+
+    /// All requests so far, in the order in which they came.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.shared.record.all()
+    }
+
+    /// The requests for a response of the model.
+    #[must_use]
+    pub fn model_requests(&self) -> Vec<Recorded> {
+        self.requests().into_iter().filter(Recorded::asks_the_model).collect()
+    }
+
+    /// Waits until the requests satisfy a condition, and gives them.
+    ///
+    /// # Errors
+    /// When they do not within 30 s.
+    pub async fn wait_for(&self, condition: impl Fn(&[Recorded]) -> bool) -> anyhow::Result<Vec<Recorded>> {
+        let mut changes = self.shared.record.changes();
+        let wait = async {
+            loop {
+                changes.mark_unchanged();
+                let requests = self.requests();
+                if condition(&requests) {
+                    return requests;
+                }
+                // The sender is ours, so the wait cannot fail.
+                _ = changes.changed().await;
+            }
+        };
+        time::timeout(WAIT, wait).await.with_context(|| format!("the provider saw only {:?}", self.requests()))
+    }
+
+    /// Forgets requests, steps, gates and marks. Answers under way go on.
+    pub fn reset(&self) {
+        self.shared.reset();
+    }
+
+    /// Ends all connections and waits for their tasks.
+    pub async fn stop(self) {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+    }
+}
+
+impl Shared {
+    fn push(&self, steps: impl IntoIterator<Item = Step>) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(steps);
+    }
+
+    /// Takes the first step that matches a body, or leaves it where it answers several requests.
+    fn next_step(&self, body: &str) -> Option<Step> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |step: &Step| step.matches.as_ref().is_none_or(|text| body.contains(text));
+        let place = queue.iter().position(fits)?;
+        let step = queue.get_mut(place)?;
+        if step.always {
+            return Some(step.clone());
+        }
+        match step.times.unwrap_or(1) {
+            0 | 1 => queue.remove(place),
+            times => {
+                step.times = Some(times - 1);
+                Some(step.clone())
+            }
+        }
+    }
+
+    fn reset(&self) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.record.clear();
+        self.signals.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! Plays one step: turns its actions into the head and the pieces of one answer, and notes how it ended.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{HeaderName, HeaderValue};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time;
+
+use super::body::Piece;
+use super::record::End;
+use super::request::Request;
+use super::{Shared, events, mock};
+use crate::script::provider::{Action, Complete, CustomCall, Http, Step};
+
+/// The beginning of an answer.
+#[derive(Debug)]
+pub(super) enum Head {
+    /// A stream of events.
+    Stream(mpsc::Receiver<Piece>),
+    /// A whole answer.
+    Whole { status: StatusCode, headers: Vec<(HeaderName, HeaderValue)>, body: Bytes },
+    /// No answer: the connection is closed, or reset.
+    Nothing,
+}
+
+/// Why playing stops before the end of the actions.
+#[derive(Debug)]
+enum Stop {
+    ClientGone,
+    Broken,
+}
+
+/// Pieces that wait for the connection: one, so that the script notices a client that does not read.
+const PIECES: usize = 1;
+
+/// The answer under way.
+struct Stage<'a> {
+    shared: &'a Shared,
+    number: usize,
+    step: &'a Step,
+    request: &'a Request,
+    response: String,
+    out: Out,
+    events: u64,
+    items: usize,
+    created: bool,
+    /// Tells the connection that it is to be reset and not only closed.
+    reset: &'a std::sync::atomic::AtomicBool,
+}
+
+enum Out {
+    Head(Option<oneshot::Sender<Head>>),
+    Body(mpsc::Sender<Piece>),
+}
+
+/// Plays a step as the answer to request `number`.
+pub(super) async fn play(
+    shared: &Shared,
+    number: usize,
+    step: &Step,
+    request: &Request,
+    head: oneshot::Sender<Head>,
+    reset: &std::sync::atomic::AtomicBool,
+) {
+    let mut stage = Stage {
+        shared,
+        number,
+        step,
+        request,
+        response: events::fresh("resp"),
+        out: Out::Head(Some(head)),
+        events: 0,
+        items: 0,
+        created: false,
+        reset,
+    };
+    let end = match stage.all(&step.play).await {
+        Ok(()) => End::Sent,
+        Err(Stop::Broken) => End::Broken,
+        Err(Stop::ClientGone) => End::ClientGone,
+    };
+    shared.record.end(number, end);
+}
+
+impl Stage<'_> {
+    async fn all(&mut self, actions: &[Action]) -> Result<(), Stop> {
+        for action in actions {
+            self.one(action).await?;
+        }
+        if actions.last().is_some_and(Action::ends) { Ok(()) } else { self.complete(&Complete::default()).await }
+    }
+
+    async fn one(&mut self, action: &Action) -> Result<(), Stop> {
+        let index = self.items;
+        match action {
+            Action::Text(text) => {
+                let events = events::message(index, text);
+                self.item(events, Duration::from_millis(text.delay_ms)).await
+            }
+            Action::Reasoning(reasoning) => self.quick_item(events::reasoning(index, reasoning)).await,
+            Action::Calls(calls) => {
+                for call in calls {
+                    self.quick_item(events::call(self.items, call, self.request)).await?;
+                }
+                Ok(())
+            }
+            Action::Shell(shell) => self.quick_item(events::shell(index, shell, self.request)).await,
+            Action::CustomCall(call) => self.quick_item(events::custom_call(index, call)).await,
+            Action::Patch(patch) => {
+                let call = CustomCall { name: "apply_patch".into(), input: patch.clone(), call_id: None };
+                self.quick_item(events::custom_call(index, &call)).await
+            }
+            Action::Item(item) => self.quick_item(events::item(index, item.get())).await,
+            Action::Event(event) => self.send_event(events::verbatim(event)).await,
+            Action::Raw(text) => self.send(Piece::Bytes(text.clone().into())).await,
+            Action::Mock => {
+                for action in mock::answer(self.request) {
+                    Box::pin(self.one(&action)).await?;
+                }
+                Ok(())
+            }
+            Action::Headers => self.begin().map(drop),
+            Action::PauseMs(milliseconds) => self.wait(time::sleep(Duration::from_millis(*milliseconds))).await,
+            Action::Gate(gate) => self.wait(self.shared.signals.opened(gate)).await,
+            Action::Mark(mark) => {
+                self.shared.signals.mark(mark);
+                Ok(())
+            }
+            Action::Complete(complete) => self.complete(complete).await,
+            Action::Failed(failed) => {
+                self.create().await?;
+                self.send_event(events::failed(&self.response, failed)).await
+            }
+            Action::Incomplete(incomplete) => {
+                self.create().await?;
+                self.send_event(events::incomplete(&self.response, incomplete)).await
+            }
+            Action::Http(http) => self.http(http),
+            Action::Close => self.begin().map(drop),
+            Action::Drop => self.break_off(false).await,
+            Action::Reset => self.break_off(true).await,
+            Action::Hang => self.wait(std::future::pending()).await,
+        }
+    }
+
+    async fn complete(&mut self, complete: &Complete) -> Result<(), Stop> {
+        self.create().await?;
+        self.send_event(events::completed(&self.response, complete)).await
+    }
+
+    async fn quick_item(&mut self, events: Vec<String>) -> Result<(), Stop> {
+        self.item(events, Duration::ZERO).await
+    }
+
+    /// Sends the events of one item; the delay stands before each event but the first and the last.
+    async fn item(&mut self, events: Vec<String>, delay: Duration) -> Result<(), Stop> {
+        self.create().await?;
+        self.items += 1;
+        let last = events.len().saturating_sub(1);
+        for (place, event) in events.into_iter().enumerate() {
+            if !delay.is_zero() && place != 0 && place != last {
+                self.wait(time::sleep(delay)).await?;
+            }
+            self.send_event(event).await?;
+        }
+        Ok(())
+    }
+
+    async fn create(&mut self) -> Result<(), Stop> {
+        if self.created {
+            return Ok(());
+        }
+        self.created = true;
+        self.send_event(events::created(&self.response)).await
+    }
+
+    async fn send_event(&mut self, event: String) -> Result<(), Stop> {
+        if self.step.event_delay_ms > 0 {
+            self.wait(time::sleep(Duration::from_millis(self.step.event_delay_ms))).await?;
+        }
+        if self.step.drop_after_events.is_some_and(|limit| self.events >= limit) {
+            return self.break_off(false).await;
+        }
+        self.send(Piece::Bytes(event.into())).await?;
+        self.events += 1;
+        self.shared.record.change(self.number, |request| request.events += 1);
+        Ok(())
+    }
+
+    async fn send(&mut self, piece: Piece) -> Result<(), Stop> {
+        self.begin()?.send(piece).await.map_err(|_| Stop::ClientGone)
+    }
+
+    /// Sends the head of a stream if that was not done.
+    fn begin(&mut self) -> Result<&mpsc::Sender<Piece>, Stop> {
+        if let Out::Head(head) = &mut self.out {
+            let (pieces, body) = mpsc::channel(PIECES);
+            let sent = head.take().is_some_and(|head| head.send(Head::Stream(body)).is_ok());
+            if !sent {
+                return Err(Stop::ClientGone);
+            }
+            self.shared.record.change(self.number, |request| request.status = Some(200));
+            self.out = Out::Body(pieces);
+        }
+        match &self.out {
+            Out::Body(pieces) => Ok(pieces),
+            Out::Head(_) => Err(Stop::ClientGone),
+        }
+    }
+
+    fn http(&mut self, http: &Http) -> Result<(), Stop> {
+        let status = StatusCode::from_u16(http.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let json = (HeaderName::from_static("content-type"), HeaderValue::from_static("application/json"));
+        let given = http.headers.iter().filter_map(|(name, value)| Some((name.parse().ok()?, value.parse().ok()?)));
+        let headers = std::iter::once(json).chain(given).collect();
+        let body = http.body.clone().unwrap_or_else(|| {
+            let message = http.message.as_deref().unwrap_or("the script refuses");
+            let kind = http.kind.as_deref().unwrap_or("server_error");
+            json!({"error": {"message": message, "type": kind, "code": http.code, "param": null}}).to_string()
+        });
+        let Out::Head(head) = &mut self.out else { return Err(Stop::Broken) };
+        let whole = Head::Whole { status, headers, body: body.into() };
+        head.take().and_then(|head| head.send(whole).ok()).ok_or(Stop::ClientGone)?;
+        self.shared.record.change(self.number, |request| request.status = Some(http.status));
+        Ok(())
+    }
+
+    async fn break_off(&mut self, reset: bool) -> Result<(), Stop> {
+        self.reset.store(reset, std::sync::atomic::Ordering::Relaxed);
+        match &mut self.out {
+            Out::Head(head) => head.take().map(|head| head.send(Head::Nothing)).map(drop),
+            Out::Body(pieces) => pieces.send(Piece::Broken).await.ok(),
+        };
+        Err(Stop::Broken)
+    }
+
+    /// Waits for something, or for the client to go away.
+    async fn wait(&mut self, what: impl Future<Output = ()>) -> Result<(), Stop> {
+        let gone = async {
+            match &mut self.out {
+                Out::Head(Some(head)) => head.closed().await,
+                Out::Head(None) => {}
+                Out::Body(pieces) => pieces.closed().await,
+            }
+        };
+        tokio::select! {
+            () = what => Ok(()),
+            () = gone => Err(Stop::ClientGone),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The HTTP side: one HTTP/1.1 connection after the other, the routes, and the control paths that begin with `/__`.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Either};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use super::body::{AnyBody, BrokenOff, Played, whole};
+use super::play::{self, Head};
+use super::record::{End, Recorded, asks_the_model, now_ms};
+use super::{Shared, request};
+use crate::script::provider::{Action, Step};
+
+/// How long `GET /__marks/NAME` waits.
+const MARK_WAIT: Duration = Duration::from_secs(30);
+
+/// Takes connections until the provider stops.
+pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shared.stop.cancelled() => return,
+        };
+        // A connection that went away while it was accepted is no reason to stop.
+        if let Ok((stream, _)) = accepted {
+            shared.tasks.spawn(serve(shared.clone(), stream));
+        }
+    }
+}
+
+/// Where to listen: loopback only, since the provider asks for no key.
+pub(super) fn address(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+async fn serve(shared: Arc<Shared>, stream: TcpStream) {
+    // Without it an event would wait for the acknowledgement of the one before.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    // A second descriptor of the socket reaches its options while the server owns the first.
+    let Ok(socket) = stream.as_fd().try_clone_to_owned() else { return };
+    let reset = Arc::new(AtomicBool::new(false));
+    let service = {
+        let (shared, reset) = (shared.clone(), reset.clone());
+        hyper::service::service_fn(move |request| answer(shared.clone(), reset.clone(), request))
+    };
+    let connection = hyper::server::conn::http1::Builder::new()
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // A broken connection is what scripts are for.
+        _ = connection => {}
+        () = shared.stop.cancelled() => {}
+    }
+    if reset.load(Ordering::Relaxed) {
+        linger_not(&socket);
+    }
+}
+
+/// Makes the close that follows a reset.
+fn linger_not(socket: &OwnedFd) {
+    // A socket that cannot be set is closed anyway.
+    _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+/// An answer, or the wish to have none.
+async fn answer(
+    shared: Arc<Shared>,
+    reset: Arc<AtomicBool>,
+    request: Request<Incoming>,
+) -> Result<Response<AnyBody>, BrokenOff> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
+    if let Some(control) = parts.uri.path().strip_prefix("/__") {
+        return Ok(control_answer(&shared, &parts.method, control, &body).await);
+    }
+    let asks = parts.method == Method::POST && asks_the_model(parts.uri.path());
+    let body = String::from_utf8_lossy(&body).into_owned();
+    let step = asks.then(|| shared.next_step(&body));
+    let answered_by = match &step {
+        Some(Some(_)) => "script",
+        Some(None) => "mock",
+        None => "none",
+    };
+    let headers = parts
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+    let number = shared.record.add(Recorded {
+        number: 0,
+        at_ms: now_ms(),
+        method: parts.method.to_string(),
+        path: parts.uri.to_string(),
+        headers: headers.collect(),
+        body: body.clone(),
+        answered_by: answered_by.into(),
+        status: None,
+        events: 0,
+        end: None,
+        ended_at_ms: None,
+    });
+    let Some(step) = step else {
+        shared.record.change(number, |request| request.status = Some(404));
+        shared.record.end(number, End::Sent);
+        return Ok(json_answer(StatusCode::NOT_FOUND, r#"{"error":{"message":"not found","code":null}}"#));
+    };
+    let step = step.unwrap_or_else(|| Step::new(vec![Action::Mock]));
+    let (head, beginning) = oneshot::channel();
+    let task = {
+        let (shared, reset) = (shared.clone(), reset.clone());
+        let request = request::Request::parse(&body);
+        async move {
+            let playing = play::play(&shared, number, &step, &request, head, &reset);
+            tokio::select! {
+                () = playing => {}
+                () = shared.stop.cancelled() => {}
+            }
+        }
+    };
+    shared.tasks.spawn(task);
+    // A task that ended without a head was stopped with the provider.
+    match beginning.await.map_err(|_| BrokenOff)? {
+        Head::Stream(pieces) => {
+            let mut response = Response::new(Either::Right(Played::new(pieces)));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            Ok(response)
+        }
+        Head::Whole { status, headers, body } => {
+            let mut response = Response::new(whole(body));
+            *response.status_mut() = status;
+            for (name, value) in headers {
+                response.headers_mut().insert(name, value);
+            }
+            Ok(response)
+        }
+        Head::Nothing => Err(BrokenOff),
+    }
+}
+
+fn json_answer(status: StatusCode, body: impl Into<Bytes>) -> Response<AnyBody> {
+    let mut response = Response::new(whole(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The control paths, for tests in another process: `GET /__requests`, `POST /__script` (a script file),
+/// `POST /__gates/NAME` (opens), `GET /__marks/NAME` (waits), `POST /__reset` (forgets requests, steps, gates, marks).
+async fn control_answer(shared: &Shared, method: &Method, path: &str, body: &Bytes) -> Response<AnyBody> {
+    let done = || json_answer(StatusCode::OK, "{}");
+    let refused = |status, text: &str| json_answer(status, serde_json::json!({ "error": text }).to_string());
+    match (method.as_str(), path.split_once('/').unwrap_or((path, ""))) {
+        ("GET", ("requests", "")) => match serde_json::to_vec(&shared.record.all()) {
+            Ok(requests) => json_answer(StatusCode::OK, requests),
+            Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        },
+        ("POST", ("script", "")) => {
+            match std::str::from_utf8(body).map_err(Into::into).and_then(crate::script::Script::parse) {
+                Ok(script) => {
+                    shared.push(script.provider);
+                    done()
+                }
+                Err(error) => refused(StatusCode::BAD_REQUEST, &format!("{error:#}")),
+            }
+        }
+        ("POST", ("gates", gate)) => {
+            shared.signals.open(gate);
+            done()
+        }
+        ("GET", ("marks", mark)) => match tokio::time::timeout(MARK_WAIT, shared.signals.marked(mark)).await {
+            Ok(()) => done(),
+            Err(_) => refused(StatusCode::REQUEST_TIMEOUT, "the mark was not reached"),
+        },
+        ("POST", ("reset", "")) => {
+            shared.reset();
+            done()
+        }
+        _ => refused(StatusCode::NOT_FOUND, "no such control path"),
+    }
+}

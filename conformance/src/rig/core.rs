@@ -1,0 +1,198 @@
+//! What a Core does, in the few lines that a scenario wants to say: bind, prepare, start, observe, answer.
+
+use anyhow::Context;
+use proto::client::{Session, TurnEvents, text_input};
+use proto::v1;
+use proto::v1::event::Kind;
+use uuid::Uuid;
+
+use super::Rig;
+
+/// The key of the model provider in all rigs. Nothing but the provider may ever see it.
+pub const MODEL_KEY: &str = "sk-rig-canary-4f1d0c2b";
+
+/// The events of a Turn, to its end.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// All events in order.
+    pub events: Vec<v1::Event>,
+}
+
+impl Rig {
+    /// Binds a fresh Session on the rig's workspace.
+    ///
+    /// # Errors
+    /// What the bridge refused.
+    pub async fn session(&self) -> anyhow::Result<Session> {
+        let session_id = format!("s-{}", Uuid::now_v7().simple());
+        let assignment = v1::AssignmentRef { session_id, assignment_id: "a-1".into(), epoch: 1 };
+        let directory = self.workspace().to_str().context("the workspace's path is not UTF-8")?.to_owned();
+        let workspace = v1::Workspace { environment_id: "env-1".into(), directory };
+        let placement = v1::bind_assignment_request::Placement::Workspace(workspace);
+        Ok(Session::bind(self.client().await?, assignment, placement).await?)
+    }
+
+    /// The ordinary configuration: the bundled model `gpt-5.5` at the rig's provider, these functions.
+    #[must_use]
+    pub fn configuration(&self, functions: Vec<v1::FunctionTool>) -> v1::ExecutionConfiguration {
+        configuration(&self.provider.base_url(), functions)
+    }
+
+    /// Prepares a Session with this configuration and the provider's key.
+    ///
+    /// # Errors
+    /// What the bridge refused.
+    pub async fn prepare(
+        &self,
+        session: &Session,
+        configuration: v1::ExecutionConfiguration,
+    ) -> anyhow::Result<v1::Ready> {
+        let key = v1::Credential { name: "model".into(), value: MODEL_KEY.into() };
+        Ok(session.prepare(configuration, vec![key]).await?)
+    }
+
+    /// Prepares and starts a Turn, and gives its events to be read.
+    ///
+    /// # Errors
+    /// What the bridge refused.
+    pub async fn start_turn(
+        &self,
+        session: &Session,
+        configuration: v1::ExecutionConfiguration,
+        turn_id: &str,
+        prompt: &str,
+    ) -> anyhow::Result<TurnEvents> {
+        let ready = self.prepare(session, configuration).await?;
+        session.start(&ready, turn_id, text_input(prompt)).await?;
+        Ok(session.turn_events(turn_id))
+    }
+
+    /// A whole Turn without functions.
+    ///
+    /// # Errors
+    /// What the bridge refused, or a stream that stayed lost.
+    pub async fn whole_turn(&self, session: &Session, turn_id: &str, prompt: &str) -> anyhow::Result<Observed> {
+        let mut events = self.start_turn(session, self.configuration(Vec::new()), turn_id, prompt).await?;
+        Observed::default().to_the_end(&mut events).await
+    }
+}
+
+/// The bundled model `gpt-5.5` on a workspace, with a provider that speaks the Responses API at this address.
+#[must_use]
+pub fn configuration(base_url: &str, functions: Vec<v1::FunctionTool>) -> v1::ExecutionConfiguration {
+    let provider = v1::ModelProvider { protocol: v1::ModelProtocol::Responses.into(), base_url: base_url.into() };
+    v1::ExecutionConfiguration {
+        harness: "codex".into(),
+        placement: v1::Placement::Workspace.into(),
+        model: "gpt-5.5".into(),
+        instructions: String::new(),
+        provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
+        harness_config: String::new(),
+        tools: Some(v1::AdmittedTools { functions }),
+    }
+}
+
+/// A function with these parameters, a JSON Schema as text.
+#[must_use]
+pub fn function(name: &str, parameters: &str) -> v1::FunctionTool {
+    v1::FunctionTool { name: name.into(), description: format!("The function {name}."), parameters: parameters.into() }
+}
+
+/// A successful result with one text.
+#[must_use]
+pub fn text_result(turn_id: &str, call_id: &str, text: &str) -> v1::FunctionResult {
+    v1::FunctionResult {
+        turn_id: turn_id.into(),
+        call_id: call_id.into(),
+        success: Some(true),
+        error: None,
+        output: Some(v1::FunctionOutput { value: Some(v1::function_output::Value::Text(text.into())) }),
+    }
+}
+
+impl Observed {
+    /// Reads events until one fits, and gives it; what came before is kept too.
+    ///
+    /// # Errors
+    /// When the Turn ends before, which shows its events.
+    pub async fn until<T>(&mut self, events: &mut TurnEvents, fits: impl Fn(&Kind) -> Option<T>) -> anyhow::Result<T> {
+        while let Some(event) = events.next().await? {
+            let found = event.kind.as_ref().and_then(&fits);
+            self.events.push(event);
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        anyhow::bail!("the Turn ended without it: {:#?}", self.events)
+    }
+
+    /// The next function call.
+    ///
+    /// # Errors
+    /// As [`Observed::until`].
+    pub async fn call(&mut self, events: &mut TurnEvents) -> anyhow::Result<v1::FunctionCall> {
+        let call = |kind: &Kind| if let Kind::FunctionCall(call) = kind { Some(call.clone()) } else { None };
+        self.until(events, call).await
+    }
+
+    /// Reads the rest of the events.
+    ///
+    /// # Errors
+    /// When the stream stays lost or breaks its rules.
+    pub async fn to_the_end(mut self, events: &mut TurnEvents) -> anyhow::Result<Self> {
+        while let Some(event) = events.next().await? {
+            self.events.push(event);
+        }
+        Ok(self)
+    }
+
+    /// The kinds of the events.
+    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.events.iter().filter_map(|event| event.kind.as_ref())
+    }
+
+    /// How the Turn ended.
+    ///
+    /// # Errors
+    /// When the last event is no end.
+    pub fn end(&self) -> anyhow::Result<&v1::TurnEnded> {
+        match self.events.last().and_then(|event| event.kind.as_ref()) {
+            Some(Kind::TurnEnded(end)) => Ok(end),
+            _ => anyhow::bail!("the last event is no end: {:#?}", self.events.last()),
+        }
+    }
+
+    /// Checks that the Turn completed.
+    ///
+    /// # Errors
+    /// When it ended otherwise, which shows how.
+    pub fn completed(&self) -> anyhow::Result<()> {
+        let end = self.end()?;
+        anyhow::ensure!(end.status() == v1::TurnStatus::Completed, "the Turn ended so: {end:?}");
+        Ok(())
+    }
+
+    /// The texts of the completed messages that stand in their events.
+    #[must_use]
+    pub fn messages(&self) -> Vec<&str> {
+        self.kinds().filter_map(message_text).collect()
+    }
+
+    /// All deltas of messages, joined.
+    #[must_use]
+    pub fn deltas(&self) -> String {
+        self.kinds().filter_map(delta_text).collect()
+    }
+}
+
+fn message_text(kind: &Kind) -> Option<&str> {
+    let Kind::MessageCompleted(message) = kind else { return None };
+    match message.text.as_ref()?.place.as_ref()? {
+        v1::content::Place::Text(text) => Some(text),
+        v1::content::Place::Payload(_) => None,
+    }
+}
+
+fn delta_text(kind: &Kind) -> Option<&str> {
+    if let Kind::MessageDelta(delta) = kind { Some(&delta.text) } else { None }
+}

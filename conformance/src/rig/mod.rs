@@ -1,0 +1,156 @@
+//! A rig for scenarios: the real daemon with a real Harness (or a fault child in its place) and the fake provider, all
+//! in folders of their own. It looks at the daemon from outside only: its socket, its logs, its processes.
+
+mod config;
+mod core;
+mod daemon;
+mod place;
+mod process;
+mod scenario;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use proto::client::{Client, Endpoint};
+
+pub use config::{Config, Isolation};
+pub use core::{MODEL_KEY, Observed, configuration, function, text_result};
+pub use daemon::{Daemon, Ended};
+pub use place::{Place, codex, program};
+pub use process::{Process, processes};
+pub use scenario::scenario;
+
+use crate::child::FaultChild;
+use crate::provider::Provider;
+use crate::script::child::Program;
+use crate::script::provider::Step;
+
+/// Which program stands at the daemon's Codex path.
+#[derive(Debug, Clone, Default)]
+pub enum Codex {
+    /// The pinned Codex (see [`codex`]).
+    #[default]
+    Real,
+    /// A fault child with this program.
+    Faulty(Box<Program>),
+    /// Whatever is, or is not, at this path.
+    At(PathBuf),
+}
+
+/// What a rig is built of.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// The Harness.
+    pub codex: Codex,
+    /// How the daemon isolates it.
+    pub isolation: Isolation,
+    /// The first steps in the provider's queue.
+    pub provider: Vec<Step>,
+    /// More lines for the daemon's configuration file, in TOML.
+    pub more: String,
+}
+
+/// A running daemon with everything around it.
+#[derive(Debug)]
+pub struct Rig {
+    /// The provider that [`Rig::configuration`] names.
+    pub provider: Provider,
+    /// The daemon. It can be killed and started again on the same state.
+    pub daemon: Daemon,
+    /// The fault child in the place of the Harness, where there is one.
+    pub child: Option<FaultChild>,
+    place: Place,
+}
+
+impl Rig {
+    /// Starts provider and daemon, and waits until the daemon's health service says that it serves.
+    ///
+    /// # Errors
+    /// When a program is missing, or the daemon does not come up; the message has its last log lines.
+    pub async fn start(setup: Setup) -> anyhow::Result<Self> {
+        let place = Place::make()?;
+        let (child, codex) = match setup.codex {
+            Codex::Real => (None, codex()?),
+            Codex::At(path) => (None, path),
+            Codex::Faulty(script) => {
+                let dir = place.root().join("child");
+                std::fs::create_dir_all(&dir).context("make the fault child's folder")?;
+                let child = FaultChild::install(&dir, &program("runtime-bridge-conformance")?, *script)?;
+                let path = child.path();
+                (Some(child), path)
+            }
+        };
+        let provider = Provider::start(setup.provider).await?;
+        let config = Config { codex, isolation: setup.isolation, more: setup.more };
+        std::fs::write(place.config(), config.text(&place)).context("write the configuration")?;
+        let daemon = Daemon::start(&place).await?;
+        Ok(Self { provider, daemon, child, place })
+    }
+
+    /// The folders of this rig.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The directory in which the model works.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        self.place.workspace()
+    }
+
+    /// A new connection to the daemon.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await?)
+    }
+
+    /// Stops the daemon by SIGTERM, and checks that it ends with 0 and leaves no process behind (R-CAN-4).
+    ///
+    /// # Errors
+    /// When it does not end within 40 s, ends badly, or something that it started is still there.
+    pub async fn finish(mut self) -> anyhow::Result<()> {
+        let family = self.family()?;
+        if self.daemon.is_running() {
+            let ended = self.daemon.terminate().await?;
+            anyhow::ensure!(ended == Ended::Code(0), "the daemon ended with {ended:?}\n{}", self.daemon.log_tail());
+        }
+        let left = process::left_of(&family, self.place.root()).await?;
+        anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
+        Ok(())
+    }
+
+    /// The daemon's descendants at this moment, and what else carries one of their marks.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn family(&self) -> anyhow::Result<Vec<Process>> {
+        process::family(self.daemon.pid(), self.place.root())
+    }
+
+    /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.
+    ///
+    /// # Errors
+    /// When some are left after 10 s, which names them.
+    pub async fn all_gone(&self, family: &[Process]) -> anyhow::Result<()> {
+        let left = process::left_of(family, self.place.root()).await?;
+        anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
+        Ok(())
+    }
+}
+
+impl Drop for Rig {
+    /// Leaves nothing behind, whatever went wrong; where a test is failing, the daemon's last words are shown.
+    fn drop(&mut self) {
+        let family = self.family().unwrap_or_default();
+        if std::thread::panicking() {
+            daemon::show(&self.daemon.log_tail());
+        }
+        self.daemon.kill_now();
+        for process in family {
+            process.kill();
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Where a rig lives: folders below the build's own, a socket in a short private folder, and the programs it needs.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::Context;
+use uuid::Uuid;
+
+/// The folders of one rig. They are removed when it is dropped, unless a test is failing.
+#[derive(Debug)]
+pub struct Place {
+    root: PathBuf,
+    workspace: PathBuf,
+    socket_dir: PathBuf,
+    socket: PathBuf,
+}
+
+impl Place {
+    /// Makes the folders.
+    ///
+    /// # Errors
+    /// When one cannot be made.
+    pub fn make() -> anyhow::Result<Self> {
+        // The first digits of a version 7 id are the time, the last ones are random.
+        let id = Uuid::now_v7().simple().to_string();
+        let name = &id[id.len() - 10..];
+        let root = target()?.join("tmp").join(format!("rig-{name}"));
+        let workspace = root.join("workspaces").join("w");
+        let socket_dir = env::temp_dir().join(format!("rb-{name}"));
+        for dir in [&workspace, &root.join("home")] {
+            fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+        }
+        let private = fs::DirBuilder::new().mode(0o700).create(&socket_dir);
+        private.with_context(|| format!("make {}", socket_dir.display()))?;
+        // The daemon resolves links, so what it tells is compared with resolved paths.
+        let workspace = workspace.canonicalize().context("resolve the workspace")?;
+        Ok(Self { root, workspace, socket: socket_dir.join("s"), socket_dir })
+    }
+
+    /// The folder that holds all others but the socket's; its name is unique, so that it marks what works in it.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The daemon's state directory.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        self.root.join("state")
+    }
+
+    /// The configured root of workspaces.
+    #[must_use]
+    pub fn workspace_root(&self) -> PathBuf {
+        self.root.join("workspaces")
+    }
+
+    /// A workspace below it.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// The daemon's socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The daemon's configuration file.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config.toml")
+    }
+
+    /// The home directory in the daemon's environment.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.root.join("home")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed is in the build's folder or empty, and hurts nobody.
+        _ = fs::remove_dir_all(&self.socket_dir);
+        if !std::thread::panicking() {
+            _ = fs::remove_dir_all(&self.root);
+        }
+    }
+}
+
+/// The build's folder, found from the running test: `<target>/<profile>/deps/<test>` or `<target>/<profile>/<program>`.
+pub(super) fn target() -> anyhow::Result<PathBuf> {
+    let profile = profile_dir()?;
+    Ok(profile.parent().context("the build folder has no parent")?.to_owned())
+}
+
+fn profile_dir() -> anyhow::Result<PathBuf> {
+    let exe = env::current_exe().context("find this program")?;
+    let dir = exe.parent().context("this program has no folder")?;
+    let in_deps = dir.file_name().is_some_and(|name| name == "deps");
+    Ok(if in_deps { dir.parent().unwrap_or(dir) } else { dir }.to_owned())
+}
+
+/// A program of the workspace, beside the running test. For the daemon, `RUNTIME_BRIDGE_BIN` goes before.
+///
+/// # Errors
+/// When it was not built.
+pub fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let given = env::var_os("RUNTIME_BRIDGE_BIN").filter(|_| name == "runtime-bridge");
+    let path = match given {
+        Some(path) => PathBuf::from(path),
+        None => profile_dir()?.join(name),
+    };
+    anyhow::ensure!(path.is_file(), "{} is not there: build it with `cargo build --workspace --bins`", path.display());
+    Ok(path)
+}
+
+/// The pinned Codex: `RUNTIME_BRIDGE_CODEX`, else what `scripts/install-harnesses` put into the cache.
+///
+/// # Errors
+/// When it is not installed.
+pub fn codex() -> anyhow::Result<PathBuf> {
+    if let Some(path) = env::var_os("RUNTIME_BRIDGE_CODEX") {
+        return Ok(path.into());
+    }
+    installed_codex().context("the pinned Codex is not installed: run scripts/install-harnesses")
+}
+
+fn installed_codex() -> anyhow::Result<PathBuf> {
+    let dir = |name: &str| env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let cache = dir("RUNTIME_BRIDGE_CACHE")
+        .or_else(|| dir("XDG_CACHE_HOME").map(|cache| cache.join("runtime-bridge")))
+        .or_else(|| dir("HOME").map(|home| home.join(".cache/runtime-bridge")))
+        .context("there is no cache folder")?;
+    let current = cache.join("harnesses/current");
+    let installed = fs::read_to_string(&current).with_context(|| format!("read {}", current.display()))?;
+    let (package, triple) = match env::consts::ARCH {
+        "aarch64" => ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
+        _ => ("codex-linux-x64", "x86_64-unknown-linux-musl"),
+    };
+    let path = Path::new(installed.trim_end()).join("node_modules/@openai").join(package);
+    let path = path.join("vendor").join(triple).join("bin/codex");
+    anyhow::ensure!(path.is_file(), "{} is not there", path.display());
+    Ok(path)
+}

@@ -1,0 +1,87 @@
+//! Runs one scenario: a rig, the rules that it shows, a limit, a record of what happened.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::{Rig, Setup, daemon, place};
+
+/// The longest that a scenario may take, its clean-up included; below the limit of the test runner, which would say less.
+const LIMIT: Duration = Duration::from_secs(55);
+
+/// Runs a scenario that shows that these rules hold, for example `R-FN-3`.
+///
+/// Afterwards the daemon is ended and must leave nothing behind. The outcome is written to `<target>/scenarios/<name>.json`.
+///
+/// # Panics
+/// When the scenario fails, which is how a test says so.
+pub fn scenario<F>(name: &str, rules: &[&str], setup: Setup, run: F)
+where
+    F: AsyncFnOnce(&mut Rig) -> anyhow::Result<()>,
+{
+    for rule in rules {
+        assert!(is_rule(rule), "{rule} is not the name of a rule");
+    }
+    let begun = Instant::now();
+    let outcome = perform(setup, run);
+    let written = note(name, rules, begun.elapsed(), outcome.as_ref().err());
+    if let Err(problem) = outcome.and(written) {
+        panic!("scenario {name} ({}): {problem:?}", rules.join(", "));
+    }
+}
+
+fn perform<F>(setup: Setup, run: F) -> anyhow::Result<()>
+where
+    F: AsyncFnOnce(&mut Rig) -> anyhow::Result<()>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let whole = async {
+        let mut rig = Rig::start(setup).await?;
+        if let Err(error) = run(&mut rig).await {
+            daemon::show(&rig.daemon.log_tail());
+            return Err(error);
+        }
+        rig.finish().await
+    };
+    runtime.block_on(async {
+        tokio::time::timeout(LIMIT, whole).await.with_context(|| format!("it is not done after {LIMIT:?}"))?
+    })
+}
+
+fn note(name: &str, rules: &[&str], took: Duration, error: Option<&anyhow::Error>) -> anyhow::Result<()> {
+    let dir = place::target()?.join("scenarios");
+    fs::create_dir_all(&dir).context("make the folder of outcomes")?;
+    let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let outcome = json!({"name": name, "rules": rules, "passed": error.is_none(), "took_ms": took, "error": error.map(|error| format!("{error:#}"))});
+    fs::write(dir.join(format!("{name}.json")), outcome.to_string()).context("write the outcome")
+}
+
+/// `R-`, letters, `-`, a number.
+fn is_rule(text: &str) -> bool {
+    let mut parts = text.split('-');
+    parts.next() == Some("R")
+        && parts.next().is_some_and(|room| !room.is_empty() && room.bytes().all(|byte| byte.is_ascii_uppercase()))
+        && parts.next().is_none_or(|number| number.parse::<u32>().is_ok())
+        && parts.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_a_room_and_mostly_a_number() {
+        for (text, want) in [
+            ("R-FN-3", true),
+            ("R-CAN", true),
+            ("R-fn-3", false),
+            ("FN-3", false),
+            ("R-FN-x", false),
+            ("R-FN-3-1", false),
+        ] {
+            assert_eq!(is_rule(text), want, "{text}");
+        }
+    }
+}
