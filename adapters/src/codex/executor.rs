@@ -98,6 +98,8 @@ pub(super) struct Owner {
     errors: Errors,
     /// The last `error` that was not to be retried; `turn/completed` repeats it.
     final_error: Option<Failure>,
+    /// Said before the native turn has started: `turn_started` is the first of a Turn (R-EVT-2).
+    early: Vec<Report>,
     past: VecDeque<String>,
     skipped: Skipped,
 }
@@ -190,6 +192,7 @@ impl Owner {
             calls: Calls::new(functions),
             errors: Errors::default(),
             final_error: None,
+            early: Vec::new(),
             past: VecDeque::new(),
             skipped: Skipped::default(),
         }
@@ -268,6 +271,7 @@ impl Owner {
                 self.calls.begin();
                 self.errors = Errors::default();
                 self.final_error = None;
+                self.early.clear();
                 self.turn = Some(Turn::new(self.timing));
                 self.input = Some(Input { texts: input, client_id });
                 // What is there before the input is submitted is not of this Turn (R-CAN-2).
@@ -278,6 +282,9 @@ impl Owner {
                 }));
             }
             Order::Start { .. } => tracing::error!("a Turn was started on an Executor that is not idle"),
+            Order::Answer { call_id, .. } if !self.turn.as_ref().is_some_and(Turn::is_open) => {
+                tracing::debug!(%call_id, "a result came after the end of its Turn");
+            }
             Order::Answer { call_id, result } => {
                 let lines = self.calls.answered(&call_id, &result);
                 for (index, line) in lines.into_iter().enumerate() {
@@ -337,6 +344,12 @@ impl Owner {
         }
         for effect in effects {
             match effect {
+                Effect::Report(report @ Report::Started { .. }) => {
+                    self.emit(report).await;
+                    for early in std::mem::take(&mut self.early) {
+                        self.emit(early).await;
+                    }
+                }
                 Effect::Report(report) => self.emit(report).await,
                 Effect::Submit => self.submit(),
                 Effect::Interrupt { native } => {

@@ -21,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use self::probe::{Found, Seen};
@@ -90,14 +91,24 @@ impl Default for Timing {
     }
 }
 
+/// How long trouble is taken for granted: it may pass by itself (a busy machine, a setting of the system), and looking again starts programs.
+const TROUBLE_HOLDS: Duration = Duration::from_secs(30);
+
 /// The Codex Harness of this machine.
 #[derive(Debug)]
 pub struct Codex {
     settings: Settings,
-    /// The last probe, as long as the program stays the same file.
-    probed: Mutex<Option<(Seen, Found)>>,
+    /// The last probe; it holds as long as the program stays the same file.
+    probed: Mutex<Option<Probed>>,
     /// The owner tasks of all Executors. Each ends with its Executor.
     tasks: TaskTracker,
+}
+
+#[derive(Clone, Debug)]
+struct Probed {
+    seen: Seen,
+    found: Found,
+    at: Instant,
 }
 
 impl Codex {
@@ -124,13 +135,15 @@ impl Codex {
             return Found { program: Some(program), version: None, trouble: Some(trouble) };
         };
         let known = self.probed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, found)) = known.filter(|(before, _)| *before == seen) {
-            return found;
+        let holds = |known: &Probed| {
+            known.seen == seen && (known.found.trouble.is_none() || known.at.elapsed() < TROUBLE_HOLDS)
+        };
+        if let Some(known) = known.filter(holds) {
+            return known.found;
         }
         let found = probe::probe(&self.settings, program).await;
-        // Trouble may pass by itself (a busy machine, a sysctl), so it is looked at again the next time.
-        let keep = found.trouble.is_none().then(|| (seen, found.clone()));
-        *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = keep;
+        let probed = Probed { seen, found: found.clone(), at: Instant::now() };
+        *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = Some(probed);
         found
     }
 }

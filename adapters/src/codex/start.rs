@@ -85,6 +85,11 @@ pub(super) async fn prepare(
     })
     .map_err(|error| failed("spawn", error.to_string()))?;
 
+    // R-SEC-1 needs the keeper as a process that cannot be mistaken for a later one of the same number.
+    let keeper_pid = process.control.keeper_pid();
+    let children = tokio::task::spawn_blocking(|| tree::descendants(own::id())).await.unwrap_or_default();
+    let keeper = children.into_iter().find(|child| child.pid == keeper_pid);
+
     let writers = TaskTracker::new();
     let mut opening = Opening {
         writer: Writer::start(process.stdin, &writers),
@@ -98,10 +103,7 @@ pub(super) async fn prepare(
         Ok(opened) => opened,
         Err((step, trouble)) => return Err(opening.fail(step, trouble, settings).await),
     };
-    // R-SEC-1 needs the keeper as a process that cannot be mistaken for a later one of the same number.
-    let keeper_pid = opening.control.keeper_pid();
-    let own_children = tokio::task::spawn_blocking(|| tree::descendants(own::id())).await.unwrap_or_default();
-    let Some(keeper) = own_children.into_iter().find(|child| child.pid == keeper_pid) else {
+    let Some(keeper) = keeper else {
         return Err(opening.fail("spawn", Trouble::Broken("the keeper is gone".to_owned()), settings).await);
     };
 

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use adapters::harness::Isolation;
 use clap::{Parser, Subcommand};
@@ -12,6 +12,8 @@ use crate::{
     serve,
 };
 
+mod doctor;
+mod examine;
 mod run;
 
 /// Exit code of a wrong configuration.
@@ -30,12 +32,15 @@ enum Command {
     /// Run the daemon. Ends with 0 after SIGTERM or SIGINT; every failure at the start has an exit code of its own.
     Serve(Overrides),
     Run(run::RunArgs),
+    /// Say which Harness is usable on this machine, why not, and what to do. Ends with 0 when one is, with 1 when none is.
+    Doctor(Overrides),
 }
 
 /// Parses the command line and does what it says.
 pub async fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(overrides) => serve(overrides).await,
+        Command::Doctor(overrides) => doctor(overrides).await,
         Command::Run(arguments) => run::run(arguments, Box::new(|hosting| Box::pin(host(hosting)))).await,
     }
 }
@@ -73,6 +78,17 @@ async fn serve(overrides: Overrides) -> ExitCode {
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+async fn doctor(overrides: Overrides) -> ExitCode {
+    let settings = match Settings::load(overrides) {
+        Ok(settings) => settings,
+        Err(error) => return fail(&error, CONFIGURATION),
+    };
+    let report = examine::examine(&settings).await;
+    // Where stdout is gone there is nobody to tell.
+    let _told = std::io::stdout().write_all(doctor::render(&report).as_bytes());
+    if report.is_healthy() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// Hosts a daemon in this process for one `run`.
 async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     let text = |error: &dyn std::fmt::Display| format!("could not {error}");
@@ -96,7 +112,6 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
 }
 
 fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    use std::io::Write as _;
     // Where stderr is gone there is nobody to tell.
     let _told = writeln!(std::io::stderr(), "runtime-bridge: could not {error}");
     ExitCode::from(code)

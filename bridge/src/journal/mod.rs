@@ -4,11 +4,6 @@
 //! that many Sessions share one flush of the disk. An operation is on disk when its method returns. The journal
 //! decides nothing about a Turn or a call, reads no clock, and never decodes the bytes that it is given to keep.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the Session's owner task, which uses all of this, comes with the service")
-)]
-
 mod calls;
 mod error;
 mod executors;

@@ -89,11 +89,12 @@ impl Journal {
         .await
     }
 
-    /// Records why a Turn is cancelled. The first cause stays.
+    /// Records why a Turn is cancelled. The first cause stays, but Core's own wish stands over every other: results are judged by it
+    /// (R-FN-5).
     pub(crate) async fn cancel_requested(&self, turn: TurnRow, cause: &str) -> Result<()> {
         let cause = cause.to_owned();
         self.run(move |connection| {
-            let statement = "UPDATE turn SET cancel_cause = coalesce(cancel_cause, ?2) WHERE row = ?1";
+            let statement = "UPDATE turn SET cancel_cause = CASE WHEN ?2 = 'requested' THEN ?2 ELSE coalesce(cancel_cause, ?2) END WHERE row = ?1";
             update(connection, turn, statement, &[&turn.0, &cause])
         })
         .await

@@ -109,7 +109,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     let keeper = keeper(&settings)?;
     let journal = Journal::open(&state.join("journal.db")).map_err(StartError::Journal)?;
 
-    let codex = Arc::new(codex(&settings, keeper));
+    let codex = Arc::new(Codex::new(codex(&settings, keeper)));
     let harness: Arc<dyn Harness> = Arc::clone(&codex) as _;
     let max_executors = settings.max_executors();
     let shared = Arc::new(Shared {
@@ -184,14 +184,15 @@ impl Running {
     }
 }
 
-fn codex(settings: &Settings, keeper: PathBuf) -> Codex {
+/// How Codex is run on this machine.
+pub(crate) fn codex(settings: &Settings, keeper: PathBuf) -> codex::Settings {
     let mut codex = codex::Settings::new(keeper, settings.isolation());
     codex.program.clone_from(&settings.codex);
     codex.trust_workspace = settings.trust_workspace;
     codex.max_line_bytes = settings.limits.max_line_bytes;
     codex.limits.start = settings.limits.harness_start;
     codex.limits.settlement = settings.limits.settlement;
-    Codex::new(codex)
+    codex
 }
 
 /// The keeper's program: as configured, else beside the daemon's own.

@@ -128,7 +128,10 @@ impl Active {
     /// Takes reports; their events are written with one call and wake observers once.
     pub(super) async fn take(&mut self, reports: impl Iterator<Item = Report> + Send) {
         for report in reports {
-            self.step(Input::Report(report)).await;
+            // What comes behind the settlement is the Executor's own end, and not this Turn's.
+            if !self.is_over() {
+                self.step(Input::Report(report)).await;
+            }
         }
         self.flush();
     }

@@ -1,8 +1,11 @@
 //! The Executor of a Session: `preparing → idle ⇄ busy → closing → closed`, and `unconfirmed` when closing could not be proved.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use adapters::harness::{Configuration, Executor, Order, PrepareError, Report};
+use adapters::{
+    harness::{Configuration, Executor, Order, PrepareError, Report},
+    native::{environment::Mark, tree},
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -19,10 +22,15 @@ pub(super) enum Slot {
     Preparing(Preparing),
     /// An Executor that serves Turns, or is closing.
     Live(Box<Live>),
-    /// Native work is left that could not be ended; the room stays taken.
-    Unconfirmed(
-        #[expect(dead_code, reason = "held, never read: it keeps the room taken")] Option<OwnedSemaphorePermit>,
-    ),
+    /// Native work is left that could not be ended.
+    Unconfirmed(Unconfirmed),
+}
+
+/// Native work that could not be ended. Its room stays taken until it is gone.
+#[derive(Debug)]
+pub(super) struct Unconfirmed {
+    mark: Mark,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// An Executor that is being prepared.
@@ -89,6 +97,9 @@ impl Slot {
     }
 }
 
+/// How long leftovers may take to end when they are tried again.
+const SWEEP: Duration = Duration::from_secs(2);
+
 /// Whether two keys are the same secret.
 pub(super) fn same_key(a: Option<&SecretString>, b: Option<&SecretString>) -> bool {
     a.map(|key| key.expose_secret()) == b.map(|key| key.expose_secret())
@@ -117,7 +128,25 @@ impl Owner {
                 Refusal::new(Reason::HandleExpired, "the Executor of the handle is gone; prepare again").at("handle");
             self.preparations.fail(&executor_id, &refusal);
             if survivors > 0 {
-                self.slot = Slot::Unconfirmed(Some(permit));
+                self.leave_unconfirmed(&executor_id, permit);
+            }
+        }
+    }
+
+    /// Keeps in mind that an Executor left something behind.
+    pub(super) fn leave_unconfirmed(&mut self, executor_id: &str, permit: OwnedSemaphorePermit) {
+        let mark = Mark::new(self.shared.journal.state_id(), executor_id);
+        self.slot = Slot::Unconfirmed(Unconfirmed { mark, _permit: permit });
+    }
+
+    /// Tries once more to end what an Executor left behind.
+    pub(super) async fn clean_up_again(&mut self) {
+        if let Slot::Unconfirmed(Unconfirmed { mark, .. }) = &self.slot {
+            let mark = mark.as_str().to_owned();
+            let swept = tokio::task::spawn_blocking(move || tree::sweep(&mark, SWEEP)).await;
+            if swept.is_ok_and(|swept| swept.left == 0) {
+                tracing::info!("what an Executor left behind is gone");
+                self.slot = Slot::Empty;
             }
         }
     }

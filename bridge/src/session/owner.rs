@@ -100,16 +100,16 @@ impl Owner {
             let deadline = self.next_deadline();
             // Every arm is cancel safe: `recv`, `recv_many`, `cancelled` and `sleep_until`.
             tokio::select! {
-                command = inbox.recv(), if !self.stopped => match command {
-                    Some(command) => self.command(command).await,
-                    None => self.stopped = true,
-                },
+                Some(command) = inbox.recv() => self.command(command).await,
                 Some(news) = internal.recv() => self.news(news).await,
                 count = self.slot.recv_many(&mut batch, BATCH) => self.reports(&mut batch, count).await,
                 () = sleep_until(deadline.unwrap_or_else(far)), if deadline.is_some() => self.overdue(Instant::now()).await,
                 () = stopping.cancelled(), if !self.stopped => self.stop().await,
             }
             self.advance_release().await;
+            if self.stopped && self.turn.is_none() {
+                self.close_executor("the bridge is stopping").await;
+            }
             if self.stopped && self.turn.is_none() && self.slot.is_over() && self.release.is_none() {
                 return;
             }
@@ -242,9 +242,6 @@ impl Owner {
             tracing::warn!(%refusal, "a Turn is stopped without a record of it");
         }
         self.follow().await;
-        if self.turn.is_none() {
-            self.close_executor("the bridge is stopping").await;
-        }
     }
 
     pub(super) fn is_stopping(&self) -> bool {

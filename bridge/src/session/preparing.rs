@@ -75,8 +75,9 @@ impl Owner {
         if self.is_stopping() {
             return Err(Refusal::new(Reason::Draining, "the bridge is stopping"));
         }
-        let harness = self.admitted(&configuration).await?;
+        let harness = self.admitted(&configuration, key.is_some()).await?;
         self.free()?;
+        self.clean_up_again().await;
         match &self.slot {
             Slot::Preparing(preparing) => {
                 let executor_id = preparing.executor_id.clone();
@@ -135,7 +136,7 @@ impl Owner {
     }
 
     /// The Harness, when it is there and admits the configuration.
-    async fn admitted(&self, configuration: &Configuration) -> Answer<Arc<dyn Harness>> {
+    async fn admitted(&self, configuration: &Configuration, with_key: bool) -> Answer<Arc<dyn Harness>> {
         let unavailable = |text: String| Refusal::new(Reason::HarnessUnavailable, text).at("configuration.harness");
         let harness = self.shared.harnesses.get(configuration.harness.as_str()).ok_or_else(|| {
             let known: Vec<_> = self.shared.harnesses.keys().copied().collect();
@@ -145,7 +146,8 @@ impl Owner {
         if let Availability::Unavailable { reason } = &declaration.availability {
             return Err(unavailable(reason.clone()));
         }
-        harness.admit(&declaration, configuration).map_err(|refused| {
+        let key = || if with_key { harness.admit_key(&declaration) } else { Ok(()) };
+        harness.admit(&declaration, configuration).and_then(|()| key()).map_err(|refused| {
             Refusal::new(Reason::UnsupportedConfiguration, refused.message)
                 .at(format!("configuration.{}", refused.field))
                 .with("http_status", 400)
@@ -319,7 +321,10 @@ impl Owner {
             }
             Err(error) => {
                 tracing::warn!(executor_id, %error, clean = error.clean, "a preparation failed");
-                self.slot = if error.clean { Slot::Empty } else { Slot::Unconfirmed(Some(permit)) };
+                self.slot = Slot::Empty;
+                if !error.clean {
+                    self.leave_unconfirmed(&executor_id, permit);
+                }
                 let refusal = Refusal::new(Reason::PreparationFailed, error.message).with("step", error.step);
                 self.fail(&executor_id, &refusal);
             }

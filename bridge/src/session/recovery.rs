@@ -52,7 +52,12 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path) -> EndRecord {
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut events: Vec<(u64, Bytes)> = Vec::new();
     let log = match Log::recover(&path, shared.limits.log, |sequence, bytes| events.push((sequence, bytes))) {
-        Ok(recovered) => Some(recovered.log),
+        Ok(recovered) => {
+            if recovered.cut_bytes > 0 {
+                tracing::warn!(path = %path.display(), bytes = recovered.cut_bytes, "a torn end was cut off");
+            }
+            Some(recovered.log)
+        }
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
             events.clear();

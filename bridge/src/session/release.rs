@@ -36,6 +36,7 @@ impl Owner {
             Ok(release) => release,
             Err(refusal) => return drop(reply.send(Err(refusal))),
         };
+        self.clean_up_again().await;
         if release == Release::Fence
             && let Err(refusal) = self.fence_off(fence.epoch).await
         {

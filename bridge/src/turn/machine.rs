@@ -134,7 +134,7 @@ impl Turn {
 
     /// Calls that wait, in the order in which they were made.
     pub(crate) fn required_actions(&self) -> impl Iterator<Item = &Call> {
-        let over = matches!(self.state, State::Ended(_));
+        let over = self.is_stopping() || matches!(self.state, State::Settling(_) | State::Ended(_));
         self.calls.iter().filter(move |c| !over && c.phase.is_open()).map(|c| &c.call)
     }
 

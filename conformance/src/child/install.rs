@@ -34,18 +34,29 @@ impl FaultChild {
         for part in ["gates", "marks"] {
             fs::create_dir_all(keep.join(part)).with_context(|| format!("make {}", keep.display()))?;
         }
-        let script_path = dir.join("child.json");
-        fs::write(&script_path, Script::for_child(script).text()?).context("write the script")?;
+        let child = Self { dir: dir.to_owned() };
+        let script_path = child.script();
+        child.play(script)?;
         let wrapper = format!(
             "#!/bin/sh\nexec {} child --script {} --keep {} -- \"$@\"\n",
             quoted(program)?,
             quoted(&script_path)?,
             quoted(&keep)?
         );
-        let child = Self { dir: dir.to_owned() };
         fs::write(child.path(), wrapper).context("write the executable")?;
         fs::set_permissions(child.path(), fs::Permissions::from_mode(0o755)).context("make it executable")?;
         Ok(child)
+    }
+
+    /// Lets children that are started from now on play another script. Those that run go on with theirs.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn play(&self, script: Program) -> anyhow::Result<()> {
+        // Written aside first: a child that starts at this moment reads the one or the other.
+        let aside = self.script().with_extension("new");
+        fs::write(&aside, Script::for_child(script).text()?).context("write the script")?;
+        fs::rename(&aside, self.script()).context("write the script")
     }
 
     /// The executable to start.
@@ -110,6 +121,10 @@ impl FaultChild {
             return Ok(Vec::new());
         }
         fs::read_to_string(path)?.lines().map(|line| line.parse().context("a process id")).collect()
+    }
+
+    fn script(&self) -> PathBuf {
+        self.dir.join("child.json")
     }
 
     fn kept(&self) -> PathBuf {

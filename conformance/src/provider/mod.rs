@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 pub use record::{End, Recorded};
 
-use crate::script::provider::Step;
+use crate::script::provider::{Step, steps};
 
 /// The longest wait of a test for something at the provider.
 const WAIT: Duration = Duration::from_secs(30);
@@ -83,6 +83,15 @@ impl Provider {
     /// Adds a step at the end of the queue.
     pub fn push(&self, step: Step) {
         self.shared.push([step]);
+    }
+
+    /// Adds the steps of this text at the end of the queue.
+    ///
+    /// # Errors
+    /// When the text is no list of steps.
+    pub fn script(&self, text: &str) -> anyhow::Result<()> {
+        self.shared.push(steps(text)?);
+        Ok(())
     }
 
     /// Opens a gate, for good.

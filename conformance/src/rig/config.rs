@@ -14,6 +14,18 @@ pub enum Isolation {
     Native,
 }
 
+/// Below which folders a workspace may lie (R-ASG-3).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Roots {
+    /// The rig's folder of workspaces.
+    #[default]
+    Workspaces,
+    /// The rig's whole folder, in which the daemon's state is too.
+    Everything,
+    /// None are configured.
+    None,
+}
+
 /// What differs between rigs.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -21,26 +33,32 @@ pub struct Config {
     pub codex: PathBuf,
     /// How it is isolated.
     pub isolation: Isolation,
-    /// More lines, in TOML.
+    /// Where workspaces may lie.
+    pub roots: Roots,
+    /// More lines, in TOML; `{provider}` in them becomes the address of the rig's provider.
     pub more: String,
 }
 
 impl Config {
-    /// The text of the file.
+    /// The text of the file, for a provider at this address.
     #[must_use]
-    pub fn text(&self, place: &Place) -> String {
+    pub fn text(&self, place: &Place, provider: &str) -> String {
         let isolation = match self.isolation {
             Isolation::Outer => "outer",
             Isolation::Native => "native",
         };
+        let roots = match self.roots {
+            Roots::Workspaces => vec![place.workspace_root()],
+            Roots::Everything => vec![place.root().to_owned()],
+            Roots::None => Vec::new(),
+        };
         // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
         format!(
-            "state = {:?}\nsocket = {:?}\nworkspace_roots = [{:?}]\nisolation = {isolation:?}\ncodex.program = {:?}\n{}\n",
+            "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\nisolation = {isolation:?}\ncodex.program = {:?}\n{}\n",
             place.state(),
             place.socket(),
-            place.workspace_root(),
             self.codex,
-            self.more
+            self.more.replace("{provider}", provider)
         )
     }
 }

@@ -1,7 +1,9 @@
 //! What a Core does, in the few lines that a scenario wants to say: bind, prepare, start, observe, answer.
 
+use std::fmt::Debug;
+
 use anyhow::Context;
-use proto::client::{Session, TurnEvents, text_input};
+use proto::client::{Refusal, Session, TurnEvents, text_input};
 use proto::v1;
 use proto::v1::event::Kind;
 use uuid::Uuid;
@@ -110,6 +112,17 @@ pub fn text_result(turn_id: &str, call_id: &str, text: &str) -> v1::FunctionResu
     }
 }
 
+/// The refusal of a call, which must have this reason.
+///
+/// # Errors
+/// When the call was not refused, or for another reason.
+pub fn refused<T: Debug>(result: Result<T, proto::client::Error>, reason: v1::Reason) -> anyhow::Result<Refusal> {
+    match result {
+        Err(error) if error.reason() == Some(reason) => Ok(error.refusal().cloned().context("no refusal")?),
+        other => anyhow::bail!("{reason:?} was due, and the answer is {other:?}"),
+    }
+}
+
 impl Observed {
     /// Reads events until one fits, and gives it; what came before is kept too.
     ///
@@ -135,13 +148,17 @@ impl Observed {
         self.until(events, call).await
     }
 
-    /// Reads the rest of the events.
+    /// Reads the rest of the events. Where the first one was read too, their order is checked (see
+    /// [`Observed::check_order`]).
     ///
     /// # Errors
     /// When the stream stays lost or breaks its rules.
     pub async fn to_the_end(mut self, events: &mut TurnEvents) -> anyhow::Result<Self> {
         while let Some(event) = events.next().await? {
             self.events.push(event);
+        }
+        if self.events.first().is_some_and(|event| event.sequence == 1 && name_of(event) != "events_omitted") {
+            self.check_order()?;
         }
         Ok(self)
     }
@@ -183,6 +200,10 @@ impl Observed {
     pub fn deltas(&self) -> String {
         self.kinds().filter_map(delta_text).collect()
     }
+}
+
+fn name_of(event: &v1::Event) -> &'static str {
+    event.kind.as_ref().map_or("", super::name)
 }
 
 fn message_text(kind: &Kind) -> Option<&str> {

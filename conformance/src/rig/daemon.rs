@@ -84,6 +84,7 @@ impl Daemon {
             .env("PATH", env::var_os("PATH").unwrap_or_default())
             .env("HOME", place.home())
             .env("RUST_BACKTRACE", "1")
+            .envs(place.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(place.root())
             .stdin(Stdio::null())
             .stdout(file.try_clone().context("share the daemon's log")?)

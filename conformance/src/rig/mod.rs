@@ -1,11 +1,14 @@
 //! A rig for scenarios: the real daemon with a real Harness (or a fault child in its place) and the fake provider, all
 //! in folders of their own. It looks at the daemon from outside only: its socket, its logs, its processes.
 
+mod call;
 mod config;
 mod core;
 mod daemon;
+mod order;
 mod place;
 mod process;
+mod refusal;
 mod scenario;
 
 use std::path::{Path, PathBuf};
@@ -13,11 +16,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use proto::client::{Client, Endpoint};
 
-pub use config::{Config, Isolation};
-pub use core::{MODEL_KEY, Observed, configuration, function, text_result};
+pub use call::{Call, Target};
+pub use config::{Config, Isolation, Roots};
+pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_result};
 pub use daemon::{Daemon, Ended};
+pub use order::name;
 pub use place::{Place, codex, program};
 pub use process::{Process, processes};
+pub use refusal::{Refused, refusal};
 pub use scenario::scenario;
 
 use crate::child::FaultChild;
@@ -46,8 +52,26 @@ pub struct Setup {
     pub isolation: Isolation,
     /// The first steps in the provider's queue.
     pub provider: Vec<Step>,
-    /// More lines for the daemon's configuration file, in TOML.
+    /// Where workspaces may lie.
+    pub roots: Roots,
+    /// More lines for the daemon's configuration file, in TOML; `{provider}` in them becomes the provider's address.
     pub more: String,
+    /// Variables in the daemon's environment, beside `PATH` and `HOME`.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// The real Codex under the isolation `outer`. The scenario scripts the provider.
+    #[must_use]
+    pub fn outer() -> Self {
+        Self { isolation: Isolation::Outer, ..Self::default() }
+    }
+
+    /// The same with more lines for the daemon's configuration file.
+    #[must_use]
+    pub fn with(self, more: &str) -> Self {
+        Self { more: more.into(), ..self }
+    }
 }
 
 /// A running daemon with everything around it.
@@ -68,7 +92,8 @@ impl Rig {
     /// # Errors
     /// When a program is missing, or the daemon does not come up; the message has its last log lines.
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
-        let place = Place::make()?;
+        let mut place = Place::make()?;
+        place.environment = setup.environment;
         let (child, codex) = match setup.codex {
             Codex::Real => (None, codex()?),
             Codex::At(path) => (None, path),
@@ -81,8 +106,8 @@ impl Rig {
             }
         };
         let provider = Provider::start(setup.provider).await?;
-        let config = Config { codex, isolation: setup.isolation, more: setup.more };
-        std::fs::write(place.config(), config.text(&place)).context("write the configuration")?;
+        let config = Config { codex, isolation: setup.isolation, roots: setup.roots, more: setup.more };
+        std::fs::write(place.config(), config.text(&place, &provider.base_url())).context("write the configuration")?;
         let daemon = Daemon::start(&place).await?;
         Ok(Self { provider, daemon, child, place })
     }
@@ -128,6 +153,16 @@ impl Rig {
     /// When `/proc` cannot be read.
     pub fn family(&self) -> anyhow::Result<Vec<Process>> {
         process::family(self.daemon.pid(), self.place.root())
+    }
+
+    /// Waits until the daemon has no descendants but these.
+    ///
+    /// # Errors
+    /// When there are others after 10 s, which names them.
+    pub async fn only(&self, family: &[Process]) -> anyhow::Result<()> {
+        let others = process::others(self.daemon.pid(), self.place.root(), family).await?;
+        anyhow::ensure!(others.is_empty(), "there are other processes: {others:#?}");
+        Ok(())
     }
 
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.

@@ -14,6 +14,8 @@ pub struct Place {
     workspace: PathBuf,
     socket_dir: PathBuf,
     socket: PathBuf,
+    /// Variables of the daemon, beside `PATH` and `HOME`.
+    pub(super) environment: Vec<(String, String)>,
 }
 
 impl Place {
@@ -35,7 +37,7 @@ impl Place {
         private.with_context(|| format!("make {}", socket_dir.display()))?;
         // The daemon resolves links, so what it tells is compared with resolved paths.
         let workspace = workspace.canonicalize().context("resolve the workspace")?;
-        Ok(Self { root, workspace, socket: socket_dir.join("s"), socket_dir })
+        Ok(Self { root, workspace, socket: socket_dir.join("s"), socket_dir, environment: Vec::new() })
     }
 
     /// The folder that holds all others but the socket's; its name is unique, so that it marks what works in it.

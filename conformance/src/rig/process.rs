@@ -118,6 +118,21 @@ pub(super) fn family(daemon: u32, root: &Path) -> anyhow::Result<Vec<Process>> {
     Ok(all.into_iter().filter(|process| pids.contains(&process.pid) && !ourselves.contains(&process.pid)).collect())
 }
 
+/// Waits until the family of a daemon has nobody but these. Gives who is there beside them after 10 s.
+pub(super) async fn others(daemon: u32, root: &Path, known: &[Process]) -> anyhow::Result<Vec<Process>> {
+    let limit = Instant::now() + GONE;
+    loop {
+        let mut others = family(daemon, root)?;
+        others.retain(|process| {
+            !process.zombie && !known.iter().any(|one| one.pid == process.pid && one.started == process.started)
+        });
+        if others.is_empty() || Instant::now() > limit {
+            return Ok(others);
+        }
+        time::sleep(LOOK).await;
+    }
+}
+
 /// Waits until nothing of a family is alive, nor anything with its marks, nor anything that works in the folder. Gives
 /// what is left after 10 s.
 pub(super) async fn left_of(family: &[Process], root: &Path) -> anyhow::Result<Vec<Process>> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -236,6 +237,18 @@ pub struct Http {
     /// The error's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// Reads a list of steps, as it stands in a script.
+///
+/// # Errors
+/// When the text is no list of steps.
+pub fn steps(text: &str) -> anyhow::Result<Vec<Step>> {
+    let steps: Vec<Step> = serde_json::from_str(text).context("not a list of steps")?;
+    for step in &steps {
+        step.check()?;
+    }
+    Ok(steps)
 }
 
 impl Step {

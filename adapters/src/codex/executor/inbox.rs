@@ -22,6 +22,9 @@ const OVERLOADED: i64 = -32001;
 /// Most client errors; too large an input has −32602.
 const INVALID: [i64; 2] = [-32600, -32602];
 
+/// How many warnings are kept for a Turn that has not started.
+const EARLY: usize = 16;
+
 impl Owner {
     pub(super) async fn message(&mut self, line: &[u8]) {
         match rpc::parse(line) {
@@ -158,9 +161,12 @@ impl Owner {
                 true
             }
             wire::Notification::Warning(notice) => {
-                if self.turn.is_some() {
-                    let message = self.cleaner.clean(&notice.message);
-                    reports.push(Report::Notice { code: "harness_warning", message });
+                let message = self.cleaner.clean(&notice.message);
+                let report = Report::Notice { code: "harness_warning", message };
+                match &self.turn {
+                    Some(turn) if turn.has_started() => reports.push(report),
+                    Some(_) if self.early.len() < EARLY => self.early.push(report),
+                    Some(_) | None => {}
                 }
                 true
             }

@@ -16,6 +16,9 @@ use super::{Isolation, function::Functions, key};
 
 /// Where the key comes from when no file is named.
 const KEY_VARIABLE: &str = "OPENAI_API_KEY";
+/// The settings of a daemon that count for a hosted one as well, where no option says otherwise.
+const CODEX_VARIABLE: &str = "RUNTIME_BRIDGE_CODEX";
+const ISOLATION_VARIABLE: &str = "RUNTIME_BRIDGE_ISOLATION";
 /// The provider when none is named.
 const PROVIDER: &str = "https://api.openai.com/v1";
 /// The model when none is named: one that the pinned Codex has in its own catalogue.
@@ -53,13 +56,14 @@ pub(crate) struct RunArgs {
     /// Instructions that are added to the Harness's own.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(super) instructions: String,
-    /// Who keeps the Harness apart from this machine: the container or machine around (`outer`), or its own sandbox (`native`).
+    /// Who keeps the Harness apart from this machine: the container or machine around (`outer`), or its own sandbox (`native`)
+    /// [env: RUNTIME_BRIDGE_ISOLATION].
     #[arg(long, value_enum)]
     pub(super) isolation: Option<Isolation>,
     /// Let the Harness load the project's own configuration from the workspace.
     #[arg(long)]
     pub(super) trust_workspace: bool,
-    /// The Codex program of the hosted daemon.
+    /// The Codex program of the hosted daemon [env: RUNTIME_BRIDGE_CODEX].
     #[arg(long, value_name = "PROGRAM")]
     pub(super) codex: Option<PathBuf>,
     /// Use a running daemon instead of hosting one.
@@ -175,6 +179,10 @@ impl Plan {
             (Some(path), false) => key::from_file(path)?,
             (None, false) => key_from(surroundings)?,
         };
+        let isolation = match arguments.isolation {
+            Some(isolation) => Some(isolation),
+            None => isolation_from(surroundings)?,
+        };
         let prompt = match arguments.prompt.as_str() {
             "-" => from_stdin()?,
             _ => arguments.prompt,
@@ -191,9 +199,9 @@ impl Plan {
             mock: arguments.mock,
             functions,
             instructions: arguments.instructions,
-            isolation: arguments.isolation,
+            isolation,
             trust_workspace: arguments.trust_workspace,
-            codex: arguments.codex,
+            codex: arguments.codex.or_else(|| surroundings.variable(CODEX_VARIABLE).map(PathBuf::from)),
             endpoint: arguments.endpoint,
             prompt,
         })
@@ -224,6 +232,14 @@ fn key_from(surroundings: &Surroundings) -> Result<SecretString, UsageError> {
     match value.to_str().map(str::trim) {
         Some("") | None => Err(UsageError(format!("{KEY_VARIABLE} is not a text"))),
         Some(key) => Ok(key.into()),
+    }
+}
+
+fn isolation_from(surroundings: &Surroundings) -> Result<Option<Isolation>, UsageError> {
+    let Some(value) = surroundings.variable(ISOLATION_VARIABLE) else { return Ok(None) };
+    match value.to_str().and_then(|value| Isolation::from_str(value, false).ok()) {
+        Some(isolation) => Ok(Some(isolation)),
+        None => Err(UsageError(format!("{ISOLATION_VARIABLE} is neither outer nor native"))),
     }
 }
 
@@ -344,6 +360,25 @@ mod tests {
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_hosted_daemon_heeds_the_environment_of_a_daemon() {
+        let workspace = folder("environment");
+        let check = |line: &[&str], isolation: &'static str| {
+            let line = [&["--harness=codex", "--mock", "--workspace", &workspace], line, &["hi"]].concat();
+            let variable = move |name: &str| match name {
+                CODEX_VARIABLE => Some("/env/codex".into()),
+                ISOLATION_VARIABLE => Some(isolation.into()),
+                _ => None,
+            };
+            Plan::check(parse(&line).unwrap(), &Surroundings::of(variable)).map_err(|error| error.0)
+        };
+        let plan = check(&[], "native").unwrap();
+        assert_eq!((plan.isolation, plan.codex), (Some(Isolation::Native), Some("/env/codex".into())));
+        let plan = check(&["--codex=/opt/codex", "--isolation=outer"], "native").unwrap();
+        assert_eq!((plan.isolation, plan.codex), (Some(Isolation::Outer), Some("/opt/codex".into())));
+        assert_eq!(check(&[], "none").unwrap_err(), "RUNTIME_BRIDGE_ISOLATION is neither outer nor native");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! Kind 2 is a payload of the event that comes next: it bears that event's sequence, and its bytes begin with the
 //! part's number, u16. A payload whose event is not in the file is no part of it.
 
-use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
+use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use bytes::Bytes;
 use crc32fast::Hasher;
@@ -213,7 +213,8 @@ fn read(file: &File, from: u64, length: usize) -> io::Result<Bytes> {
 /// # Errors
 ///
 /// What the system says about the file; `InvalidData` when it is no log, or when the part is damaged.
-pub(crate) fn payload(path: &Path, sequence: u64, part: u16) -> io::Result<Option<Vec<u8>>> {
+#[cfg(test)]
+pub(crate) fn payload(path: &std::path::Path, sequence: u64, part: u16) -> io::Result<Option<Vec<u8>>> {
     let file = File::open(path)?;
     if !has_header(&file)? {
         return Ok(None);

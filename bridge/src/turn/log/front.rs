@@ -79,11 +79,6 @@ impl Front {
         self.shared.mark.borrow().published
     }
 
-    /// The file, unless it was deleted when the front was made.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.shared.file.as_ref().map(|(path, _)| path.as_path())
-    }
-
     /// The bytes of events that are held in memory.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {

@@ -7,15 +7,6 @@
 //! A write reaches the system before it is published, so that it outlives this process. It is not flushed to the disk:
 //! after a power loss the file may be shorter than what observers saw.
 
-#![cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "the Session's owner task, which uses all of this, comes with the service"
-    )
-)]
-
 mod append;
 mod file;
 mod front;
@@ -27,9 +18,10 @@ mod tests;
 
 use bytes::Bytes;
 
+#[cfg(test)]
+use self::{append::Recovered, file::payload};
 pub(crate) use self::{
-    append::{Log, Record, Recovered},
-    file::payload,
+    append::{Log, Record},
     front::{Front, Terminal},
     reader::{Next, Omission, Reader, Why},
 };

@@ -1,0 +1,93 @@
+//! What is declared for programs that are missing, broken, or newer than what was proved.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use adapters::{
+    codex::{Codex, Settings},
+    harness::{Availability, Capability, Declaration, Harness as _, Isolation},
+};
+
+/// A program in a folder of its own.
+fn program(name: &str, text: &str) -> PathBuf {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("codex-declaration-{}-{name}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("codex");
+    fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+fn codex(program: PathBuf, isolation: Isolation) -> Codex {
+    let mut settings = Settings::new(PathBuf::from(env!("CARGO_BIN_EXE_runtime-bridge-keeper")), isolation);
+    settings.program = Some(program);
+    Codex::new(settings)
+}
+
+fn reason(declaration: &Declaration) -> &str {
+    match &declaration.availability {
+        Availability::Unavailable { reason } => reason,
+        Availability::Available => "available",
+    }
+}
+
+#[tokio::test]
+async fn the_proved_version_is_qualified_and_another_is_not() {
+    for (version, qualified) in [("0.171.0", true), ("0.999.0-alpha.1", false)] {
+        let codex = codex(program(version, &format!("echo codex-cli {version}")), Isolation::Outer);
+        let declaration = codex.declare().await;
+        assert_eq!(reason(&declaration), "available");
+        assert_eq!((declaration.version.as_deref(), declaration.qualified), (Some(version), qualified));
+        assert!(declaration.workspace.contains(&Capability::FunctionTools));
+        assert_eq!(declaration.none, []);
+        let again = Instant::now();
+        assert_eq!(codex.declare().await, declaration);
+        assert!(again.elapsed() < Duration::from_millis(50), "it was probed again");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_program_is_unavailable_with_what_to_do() {
+    for (name, text, want) in [
+        ("fails", "echo no luck >&2; exit 7", "--version ended with exit code 7: no luck; install @openai/codex again"),
+        ("mute", "exit 0", "--version printed no version; install @openai/codex again"),
+    ] {
+        let declaration = codex(program(name, text), Isolation::Outer).declare().await;
+        assert!(reason(&declaration).contains(want), "{}", reason(&declaration));
+        assert!(!declaration.qualified);
+    }
+    let declaration = codex(PathBuf::from("/nowhere/codex"), Isolation::Outer).declare().await;
+    assert_eq!(reason(&declaration), "/nowhere/codex does not exist; install @openai/codex, or correct the path");
+}
+
+#[tokio::test]
+async fn a_program_that_hangs_is_ended() {
+    let declaration = codex(program("hangs", "while :; do sleep 1000; done"), Isolation::Outer).declare().await;
+    assert!(reason(&declaration).contains("--version did not end within 5 s"), "{}", reason(&declaration));
+}
+
+#[tokio::test]
+async fn a_replaced_program_is_looked_at_again() {
+    let path = program("replaced", "echo codex-cli 1.0.0");
+    let codex = codex(path.clone(), Isolation::Outer);
+    assert_eq!(codex.declare().await.version.as_deref(), Some("1.0.0"));
+    fs::write(&path, "#!/bin/sh\necho codex-cli 2.0.0-beta\n").unwrap();
+    assert_eq!(codex.declare().await.version.as_deref(), Some("2.0.0-beta"));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_does_not_work_names_the_key() {
+    let text = r#"if [ "$1" = sandbox ]; then echo 'no namespaces' >&2; exit 1; fi; echo codex-cli 0.171.0"#;
+    let path = program("sandbox", text);
+    let native = codex(path.clone(), Isolation::Native).declare().await;
+    assert!(reason(&native).contains("sandbox ended with exit code 1: no namespaces"), "{}", reason(&native));
+    assert!(reason(&native).contains("isolation = \"outer\""), "{}", reason(&native));
+    assert_eq!(reason(&codex(path, Isolation::Outer).declare().await), "available");
+}

@@ -1,0 +1,90 @@
+//! Looks at this machine as `serve` would, without starting or changing anything of it.
+
+use std::{
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+};
+
+use adapters::{
+    codex::Codex,
+    harness::{Availability, Harness as _, Isolation},
+};
+
+use super::doctor::{DoctorReport, Finding, HarnessFound};
+use crate::{config::Settings, serve};
+
+/// What `doctor` tells.
+pub(super) async fn examine(settings: &Settings) -> DoctorReport {
+    let keeper = serve::keeper(settings);
+    let codex = Codex::new(serve::codex(settings, keeper.as_ref().map_or_else(|_| PathBuf::new(), Clone::clone)));
+    let declaration = codex.declare().await;
+    codex.drained().await;
+    let unusable = match declaration.availability {
+        Availability::Available => None,
+        Availability::Unavailable { reason } => Some(reason),
+    };
+    let harness = HarnessFound {
+        kind: declaration.kind.to_owned(),
+        path: declaration.program,
+        version: declaration.version,
+        qualified: declaration.qualified,
+        unusable,
+    };
+    DoctorReport {
+        harnesses: vec![harness],
+        isolation: isolation(settings),
+        socket: socket(&settings.socket),
+        state_dir: state(&settings.state),
+        keeper: match keeper {
+            Ok(path) => fine(path.display()),
+            Err(error) => Finding { value: "missing".into(), problem: Some(format!("could not {error}")) },
+        },
+        peer_check: if settings.refuse_tools {
+            fine("a process below a keeper is refused")
+        } else {
+            let problem = "tools that a model runs can call the bridge; set `refuse_tools` to true";
+            Finding { value: "off".into(), problem: Some(problem.into()) }
+        },
+    }
+}
+
+fn fine(value: impl std::fmt::Display) -> Finding {
+    Finding { value: value.to_string(), problem: None }
+}
+
+fn isolation(settings: &Settings) -> Finding {
+    let name = match settings.isolation() {
+        Isolation::Outer => "outer",
+        Isolation::Native => "native",
+    };
+    fine(match settings.isolation {
+        Some(_) => format!("{name} (as configured)"),
+        None => format!("{name} (default {} a container)", if name == "outer" { "in" } else { "outside of" }),
+    })
+}
+
+fn socket(path: &Path) -> Finding {
+    let mut finding = fine(path.display());
+    if path.exists() {
+        match UnixStream::connect(path) {
+            Ok(_) => finding.value = format!("{} (a daemon answers)", path.display()),
+            Err(_) => finding.value = format!("{} (nobody answers)", path.display()),
+        }
+    }
+    finding
+}
+
+fn state(path: &Path) -> Finding {
+    let mut finding = fine(path.display());
+    match path.metadata() {
+        Ok(meta) if !meta.is_dir() => {
+            finding.problem = Some("this is not a directory; name another with `state`".into())
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            finding.value = format!("{} (made at the first start)", path.display());
+        }
+        Err(error) => finding.problem = Some(format!("it cannot be reached: {error}")),
+    }
+    finding
+}
