@@ -182,7 +182,7 @@ fn a_refusal_repeats_little_of_what_was_submitted() {
             let refused = prepare(&|c| *c = configuration(secret, Vec::new())).await;
             refusal(refused, Reason::InvalidRequest).at("configuration.model_provider.base_url").hides("CANARY");
         }
-        let mut directory = target.clone();
+        let mut directory = target.under(|a| a.session_id = "s-other".into());
         if let Some(v1::bind_assignment_request::Placement::Workspace(workspace)) = &mut directory.placement {
             workspace.directory = format!("/{}CANARY", "d".repeat(3000));
         }

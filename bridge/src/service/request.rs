@@ -272,7 +272,7 @@ mod tests {
     fn ids_of_core_are_checked() {
         for (given, good) in [
             ("a", true),
-            ("A.b_c", false),
+            ("A.b_c", true),
             ("A.b:c-9", true),
             ("", false),
             ("a/b", false),
