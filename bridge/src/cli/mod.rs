@@ -55,6 +55,8 @@ async fn serve(overrides: Overrides) -> ExitCode {
         Err(error) => return fail(&format!("use `log`: {error}"), CONFIGURATION),
     };
     tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).init();
+    // A panic is a line of the log like any other; it ends the task that it happened in and nothing else.
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
     let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
         (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
         (Err(error), _) | (_, Err(error)) => return fail(&format!("listen for signals: {error}"), 1),

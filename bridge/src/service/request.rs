@@ -4,7 +4,7 @@ use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use adapters::harness::{
     Configuration, FunctionOutput, FunctionResult, FunctionTool, ModelProtocol, ModelProvider, OutputPart, Placement,
-    Presence,
+    Presence, render,
 };
 use prost::Message as _;
 use proto::v1;
@@ -22,6 +22,9 @@ type Checked<T> = Result<T, Refusal>;
 const MAX_RESULTS: usize = 1024;
 /// Characters of text that the input of a Turn may have.
 const MAX_INPUT_CHARACTERS: usize = 1 << 20;
+/// Bytes of text that one result may have: a Harness repeats it in one line, which grows up to sixfold by escapes and must stay under the
+/// limit of lines.
+const MAX_RESULT: usize = 8 << 20;
 /// Longest native settings.
 const MAX_HARNESS_CONFIG: usize = 16 << 10;
 /// Longest secret.
@@ -240,12 +243,21 @@ fn result(of: v1::FunctionResult, at: &dyn Fn(&str) -> String) -> Checked<Result
             }
         },
     };
-    Ok(match of.success {
-        Some(success) => Ok(FunctionResult { success, error, output }),
-        None => Err(Refusal::new(Reason::InvalidResult, "whether the function succeeded is not said")
-            .at("success")
+    let invalid = |member: &str, text: &str| {
+        Err(Refusal::new(Reason::InvalidResult, text)
+            .at(member)
             .with("http_status", 400)
-            .with("public_code", "invalid_request_error")),
+            .with("public_code", "invalid_request_error"))
+    };
+    Ok(match of.success {
+        Some(success) => {
+            let result = FunctionResult { success, error, output };
+            match render(&result, true).iter().map(|OutputPart::Text(text)| text.len()).sum::<usize>() {
+                ..=MAX_RESULT => Ok(result),
+                _ => invalid("output", "a result has at most 8 MiB of text"),
+            }
+        }
+        None => invalid("success", "whether the function succeeded is not said"),
     })
 }
 

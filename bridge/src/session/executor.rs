@@ -91,6 +91,13 @@ impl Slot {
         }
     }
 
+    /// The Executor ends by itself.
+    pub(super) fn retiring(&mut self) {
+        if let Self::Live(live) = self {
+            live.closing = true;
+        }
+    }
+
     /// Whether nothing native is left, or nothing more can be done about it.
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Self::Empty | Self::Unconfirmed(_))

@@ -221,24 +221,35 @@ pub(crate) struct Snapshot {
 
 /// A cheap front of one Session. Dropping it ends nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Front(mpsc::Sender<Command>);
+pub(crate) struct Front {
+    inbox: mpsc::Sender<Command>,
+    stopping: CancellationToken,
+}
 
 impl Front {
     /// Asks the owner and waits for its reply. What was asked goes on when the waiting is dropped.
     pub(crate) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Answer<T> {
         let (reply, answer) = oneshot::channel();
-        match self.0.try_send(command(reply)) {
-            Ok(()) => answer.await.unwrap_or_else(|_gone| Err(gone())),
+        match self.inbox.try_send(command(reply)) {
+            Ok(()) => answer.await.unwrap_or_else(|_gone| Err(self.gone())),
             Err(mpsc::error::TrySendError::Full(_)) => {
                 Err(Refusal::new(Reason::Overloaded, "too many requests wait for this Session").with("retry_ms", 100))
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(self.gone()),
         }
     }
-}
 
-fn gone() -> Refusal {
-    Refusal::new(Reason::Draining, "the bridge is stopping")
+    /// The owner is gone: with the daemon, or because of a fault of ours that ends this Session alone.
+    fn gone(&self) -> Refusal {
+        if self.stopping.is_cancelled() {
+            Refusal::new(Reason::Draining, "the bridge is stopping")
+        } else {
+            Refusal::new(
+                Reason::Internal,
+                "the Session broke by a fault of the bridge, whose log has the details; it is settled at the next start",
+            )
+        }
+    }
 }
 
 /// The refusal for a failure of the journal.

@@ -89,7 +89,7 @@ pub(super) fn start(shared: &Arc<Shared>, key: Key, session: Option<(SessionRow,
         stopped: false,
     };
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Session, owner.run(inbox, reports)));
-    Front(front)
+    Front { inbox: front, stopping: shared.stopping.clone() }
 }
 
 impl Owner {
@@ -193,6 +193,10 @@ impl Owner {
             Report::Closed { survivors, .. } => Some(*survivors),
             _ => None,
         });
+        if batch.iter().any(|report| matches!(report, Report::Settled(settlement) if !settlement.reusable)) {
+            // Its end follows without an order; until then it takes no other Turn (R-CAN-3).
+            self.slot.retiring();
+        }
         match &mut self.turn {
             Some(turn) => turn.take(batch.drain(..)).await,
             None => batch.clear(),

@@ -30,11 +30,24 @@ pub(crate) struct Preparation<I> {
 #[derive(Debug)]
 pub(crate) enum State<I> {
     Preparing,
-    Ready { grant: Grant, expires: I },
-    Started { grant: Grant },
-    Released { grant: Grant },
-    Expired { grant: Grant },
-    Failed(Refusal),
+    Ready {
+        grant: Grant,
+        expires: I,
+    },
+    Started {
+        grant: Grant,
+    },
+    Released {
+        grant: Grant,
+    },
+    Expired {
+        grant: Grant,
+    },
+    /// With the grant of a handle that was unused when its Executor ended.
+    Failed {
+        refusal: Refusal,
+        grant: Option<Grant>,
+    },
 }
 
 /// What `ready` says.
@@ -122,9 +135,10 @@ impl<I: Copy + Ord + std::ops::Add<Duration, Output = I>> Preparations<I> {
             match &preparation.state {
                 State::Preparing | State::Ready { .. } => {
                     preparation.revision += 1;
-                    preparation.state = State::Failed(refusal.clone());
+                    let grant = preparation.grant().cloned();
+                    preparation.state = State::Failed { refusal: refusal.clone(), grant };
                 }
-                State::Started { .. } | State::Released { .. } | State::Expired { .. } | State::Failed(_) => {}
+                State::Started { .. } | State::Released { .. } | State::Expired { .. } | State::Failed { .. } => {}
             }
         }
     }
@@ -147,7 +161,7 @@ impl<I: Copy + Ord + std::ops::Add<Duration, Output = I>> Preparations<I> {
             State::Started { .. } => Err(over("the handle was used")),
             State::Released { .. } => Err(over("the handle was given back")),
             State::Expired { .. } => Err(over("the handle has expired")),
-            State::Preparing | State::Failed(_) => Err(over("the Executor of the handle is gone")),
+            State::Preparing | State::Failed { .. } => Err(over("the Executor of the handle is gone")),
         }
     }
 
@@ -168,7 +182,7 @@ impl<I: Copy + Ord + std::ops::Add<Duration, Output = I>> Preparations<I> {
             State::Released { .. } => Ok(false),
             State::Started { .. } => Err(over("the handle was used")),
             State::Expired { .. } => Err(over("the handle has expired")),
-            State::Preparing | State::Failed(_) => Err(over("the Executor of the handle is gone")),
+            State::Preparing | State::Failed { .. } => Err(over("the Executor of the handle is gone")),
         }
     }
 
@@ -197,7 +211,7 @@ impl<I: Copy + Ord + std::ops::Add<Duration, Output = I>> Preparations<I> {
             | State::Started { .. }
             | State::Released { .. }
             | State::Expired { .. }
-            | State::Failed(_) => None,
+            | State::Failed { .. } => None,
         });
         expiries.min()
     }
@@ -222,8 +236,9 @@ impl<I> Preparation<I> {
             State::Ready { grant, .. }
             | State::Started { grant }
             | State::Released { grant }
-            | State::Expired { grant } => Some(grant),
-            State::Preparing | State::Failed(_) => None,
+            | State::Expired { grant }
+            | State::Failed { grant: Some(grant), .. } => Some(grant),
+            State::Preparing | State::Failed { grant: None, .. } => None,
         }
     }
 }
@@ -289,6 +304,15 @@ mod tests {
         assert!(all.release(&handle, At(1)).unwrap());
         assert!(!all.release(&handle, At(1)).unwrap());
         refused(all.check(&handle, At(1)), Reason::HandleExpired);
+    }
+
+    #[test]
+    fn a_handle_whose_executor_ended_is_over_and_not_unknown() {
+        let (mut all, handle) = prepared();
+        all.fail("e", &unknown());
+        refused(all.check(&handle, At(1)), Reason::HandleExpired);
+        refused(all.release(&handle, At(1)), Reason::HandleExpired);
+        assert_eq!((all.pending(), all.next_expiry()), (None, None));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Owner {
         self.preparations.expire(Instant::now());
         if let Some(found) = self.preparations.find(&preparation_id, content)? {
             match &found.state {
-                State::Failed(refusal) => return Err(refusal.clone()),
+                State::Failed { refusal, .. } => return Err(refusal.clone()),
                 State::Started { grant } => return Ok(Progress::Ready(grant.clone())),
                 State::Released { .. } | State::Expired { .. } => {
                     return Err(Refusal::new(
