@@ -114,6 +114,17 @@ impl Drop for Bench {
     }
 }
 
+/// Returns once something outside of this process, which tells nobody of it, has come about.
+async fn when(mut is_so: impl FnMut() -> bool) {
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
+    let looking = async {
+        while !is_so() {
+            looks.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.unwrap();
+}
+
 async fn start(executor: &Executor) {
     executor.orders.send(Order::Start { input: vec!["hi".into()], client_id: "c-1".into() }).await.unwrap();
 }
@@ -219,16 +230,11 @@ async fn a_dropped_preparation_leaves_nothing() {
         while !bench.folder.join("log").exists() {
             tokio::select! {
                 _ = &mut preparing => panic!("prepared"),
-                () = tokio::time::sleep(Duration::from_millis(5)) => {}
+                () = when(|| bench.folder.join("log").exists()) => {}
             }
         }
     }
-    let gone = async {
-        while tree::descendants(std::process::id()) != before {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    when(|| tree::descendants(std::process::id()) == before).await;
 }
 
 #[tokio::test]
@@ -406,6 +412,7 @@ hear; echo '{"id":6,"result":{}}'"#;
     });
     let mut executor = bench.prepare().await.unwrap();
     start(&executor).await;
+    when(|| bench.log().contains("turn/start")).await;
     executor.orders.send(Order::Interrupt).await.unwrap();
     fs::write(bench.folder.join("log.go"), "").unwrap();
     let got = until(&mut executor, "settled").await;
@@ -413,6 +420,16 @@ hear; echo '{"id":6,"result":{}}'"#;
     let log = bench.log();
     assert_eq!(log.matches("turn/interrupt").count(), 2, "{log}");
     assert!(log.contains(r#""method":"thread/backgroundTerminals/clean","params":{"threadId":"T"}"#), "{log}");
+}
+
+#[tokio::test]
+async fn a_turn_that_is_cancelled_before_its_input_was_written_never_reaches_codex() {
+    let bench = Bench::new("never", &[READY, STARTED, STAY], |_| {});
+    let mut executor = bench.prepare().await.unwrap();
+    start(&executor).await;
+    executor.orders.send(Order::Interrupt).await.unwrap();
+    assert_eq!(until(&mut executor, "settled").await, ["ended interrupted", "settled true true"]);
+    assert!(!bench.log().contains("turn/start"), "{}", bench.log());
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use adapters::native::{
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::{sleep, timeout},
+    time::{interval, timeout},
 };
 use tokio_util::task::TaskTracker;
 
@@ -74,9 +74,10 @@ fn running(word: &str) -> Vec<String> {
 
 async fn until_running(word: &str, count: usize) {
     let begin = Instant::now();
+    let mut looks = interval(Duration::from_millis(2));
     while running(word).len() != count {
         assert!(begin.elapsed() < LIMIT, "{:?}", running(word));
-        sleep(Duration::from_millis(2)).await;
+        looks.tick().await;
     }
 }
 
@@ -284,9 +285,10 @@ async fn a_dropped_control_ends_everything_and_leaves_no_zombie() {
     drop(process);
     until_running(&word, 0).await;
     let begin = Instant::now();
+    let mut looks = interval(Duration::from_millis(2));
     while fs::exists(format!("/proc/{keeper}")).unwrap() {
         assert!(begin.elapsed() < LIMIT);
-        sleep(Duration::from_millis(2)).await;
+        looks.tick().await;
     }
 }
 

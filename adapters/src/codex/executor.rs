@@ -323,7 +323,7 @@ impl Owner {
         match background {
             Background::Snapshot(before) => {
                 self.before = before;
-                self.submit();
+                self.feed(Event::Prepared).await;
             }
             Background::Surplus(Surplus { ended, left }) => {
                 if ended + left > 0 {

@@ -18,6 +18,8 @@ const CLEAN: Duration = Duration::from_secs(1);
 /// What happened.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
+    /// Everything that must come before the input is done.
+    Prepared,
     /// `turn/start` was answered.
     Accepted { native: Option<String> },
     /// `turn/start` was refused; nothing runs.
@@ -206,6 +208,9 @@ impl Turn {
     fn on_submitting(&mut self, event: Event, out: &mut Vec<Effect>) -> Result<(), Misfit> {
         let State::Submitting { native, tries, interrupt } = &mut self.state else { return self.misfit(&event) };
         match event {
+            // A Turn that was cancelled before its input was written never reaches the Harness (R-CAN-1).
+            Event::Prepared if *interrupt => self.end(NativeEnd::Interrupted { at: None }, 0, out),
+            Event::Prepared => out.push(Effect::Submit),
             Event::Accepted { native: told } => {
                 *native = told.or(native.take());
             }
@@ -278,7 +283,8 @@ impl Turn {
             Event::Expired(Timer::Interrupt) | Event::Close => self.retire(Cause::Asked, false, out),
             Event::Fault(failure) => self.retire(Cause::Fault(failure), false, out),
             Event::Exited { exit, said, .. } => self.lost(exit, &said, out),
-            Event::Accepted { .. }
+            Event::Prepared
+            | Event::Accepted { .. }
             | Event::Refused { .. }
             | Event::Started { .. }
             | Event::Completed { .. }
@@ -319,7 +325,8 @@ impl Turn {
             }
             (Event::Interrupt | Event::InterruptRefused, _) => {}
             (
-                event @ (Event::Accepted { .. }
+                event @ (Event::Prepared
+                | Event::Accepted { .. }
                 | Event::Refused { .. }
                 | Event::Started { .. }
                 | Event::Completed { .. }
@@ -369,7 +376,8 @@ impl Turn {
                 }
                 self.settle(false, false, out);
             }
-            Event::Accepted { .. }
+            Event::Prepared
+            | Event::Accepted { .. }
             | Event::Refused { .. }
             | Event::Interrupt
             | Event::InterruptRefused
@@ -506,6 +514,7 @@ fn exited(exit: Exit, said: &str) -> Failure {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Prepared => "prepared",
             Self::Accepted { .. } => "accepted",
             Self::Refused { .. } => "refused",
             Self::Started { .. } => "started",

@@ -110,7 +110,7 @@ mod tests {
             }],
             isolation: fine("native (default outside of a container)"),
             socket: fine("/run/user/1000/runtime-bridge.sock"),
-            state_dir: fine("/home/ada/.local/state/runtime-bridge"),
+            state_dir: fine("/srv/ada/.local/state/runtime-bridge"),
             keeper: fine("/opt/bridge/runtime-bridge-keeper"),
             peer_check: fine("a process below a keeper is refused"),
         }
@@ -127,7 +127,7 @@ mod tests {
           usable    yes
         isolation   native (default outside of a container)
         socket      /run/user/1000/runtime-bridge.sock
-        state       /home/ada/.local/state/runtime-bridge
+        state       /srv/ada/.local/state/runtime-bridge
         keeper      /opt/bridge/runtime-bridge-keeper
         peer check  a process below a keeper is refused
         all in all  ready
@@ -150,7 +150,7 @@ mod tests {
           usable    no: no program codex on the PATH; set codex.program
         isolation   native (default outside of a container): the sandbox cannot be made here; set isolation to outer
         socket      /run/user/1000/runtime-bridge.sock
-        state       /home/ada/.local/state/runtime-bridge
+        state       /srv/ada/.local/state/runtime-bridge
         keeper      /opt/bridge/runtime-bridge-keeper
         peer check  a process below a keeper is refused
         all in all  not ready

@@ -36,6 +36,17 @@ enum Command {
     Doctor(Overrides),
 }
 
+/// What is wrong around the daemon itself.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("use `log`")]
+    Filter(#[source] tracing_subscriber::filter::ParseError),
+    #[error("listen for signals")]
+    Signals(#[source] std::io::Error),
+    #[error("stop in order: a second signal came")]
+    Hurried,
+}
+
 /// Parses the command line and does what it says.
 pub async fn main() -> ExitCode {
     match Arguments::parse().command {
@@ -52,14 +63,14 @@ async fn serve(overrides: Overrides) -> ExitCode {
     };
     let filter = match EnvFilter::try_new(&settings.log) {
         Ok(filter) => filter,
-        Err(error) => return fail(&format!("use `log`: {error}"), CONFIGURATION),
+        Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
     };
     tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).init();
     // A panic is a line of the log like any other; it ends the task that it happened in and nothing else.
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
     let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
         (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
-        (Err(error), _) | (_, Err(error)) => return fail(&format!("listen for signals: {error}"), 1),
+        (Err(source), _) | (_, Err(source)) => return fail(&Trouble::Signals(source), 1),
     };
     let running = match serve::start(settings).await {
         Ok(running) => running,
@@ -74,8 +85,8 @@ async fn serve(overrides: Overrides) -> ExitCode {
     tokio::select! {
         () = running.stop() => {}
         // A second signal gives up waiting; the keepers end what is left.
-        _ = terminate.recv() => return fail(&"stop in order: a second signal came", 1),
-        _ = interrupt.recv() => return fail(&"stop in order: a second signal came", 1),
+        _ = terminate.recv() => return fail(&Trouble::Hurried, 1),
+        _ = interrupt.recv() => return fail(&Trouble::Hurried, 1),
     }
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -113,8 +124,19 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     Ok(run::Daemon { socket, stop: Box::pin(running.stop()) })
 }
 
-fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
+/// One line that names the error and what it came from.
+fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
     // Where stderr is gone there is nobody to tell.
-    let _told = writeln!(std::io::stderr(), "runtime-bridge: could not {error}");
+    let _told = writeln!(std::io::stderr(), "runtime-bridge: could not {}", text.replace('\n', " "));
     ExitCode::from(code)
 }

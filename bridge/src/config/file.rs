@@ -69,7 +69,12 @@ pub(super) fn read(path: &Path) -> Result<File, Error> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<File, Error> {
-    toml::from_str(text).map_err(|error| Error::Parse { path: path.to_owned(), text: error.to_string() })
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| {
+            1 + text.as_bytes()[..span.start.min(text.len())].iter().filter(|b| **b == b'\n').count()
+        });
+        Error::Parse { path: path.to_owned(), text: format!("line {line}: {}", error.message()) }
+    })
 }
 
 impl File {

@@ -95,7 +95,6 @@ impl Journal {
     }
 
     /// Every call of a Turn, in the order in which they were made.
-    #[cfg(test)]
     pub(crate) async fn calls_of(&self, turn: TurnRow) -> Result<Vec<CallRecord>> {
         self.run(move |connection| {
             let mut select = connection.prepare_cached(select!("WHERE turn = ?1 ORDER BY call.row"))?;

@@ -3,7 +3,13 @@
 //! A migration is never edited once released: a later version adds one. Counters that Core chooses (epochs,
 //! sequences) are 64 bit without sign and stand in SQLite's signed integers by their bits.
 
-use std::{fs::File, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -110,6 +116,9 @@ pub(super) fn open(path: &Path) -> Result<(Connection, String)> {
 }
 
 fn open_connection(path: &Path) -> Result<(Connection, String)> {
+    // SQLite would make it readable by all; its other files take the mode of this one.
+    let made = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+    made.map_err(|source| Error::Open { path: path.to_owned(), source: Arc::new(source) })?;
     let connection = Connection::open(path)?;
     // Nobody else may have the file open for long: who finds it locked says so at once.
     connection.busy_timeout(Duration::ZERO)?;

@@ -72,8 +72,8 @@ impl StartError {
     /// The exit code of the daemon: each failure has its own.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::State { .. } => 11,
-            Self::Locked(_) => 12,
+            Self::State { .. } | Self::Locked(LockError::Io { .. }) => 11,
+            Self::Locked(LockError::Held { .. }) => 12,
             Self::Journal(journal::Error::NewerSchema { .. }) => 14,
             Self::Journal(_) => 13,
             Self::WorkspaceRoot { .. } => 15,
@@ -135,7 +135,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     // ORDER: leftovers are ended before anything of theirs is recorded as ended, and that before anybody can ask (R-DUR-2).
     recovery::sweep(journal.state_id(), SWEEP);
     let sessions = journal.sessions().await.map_err(StartError::Journal)?;
-    recovery::settle(&shared, &sessions).await.map_err(StartError::Journal)?;
+    let unconfirmed = recovery::settle(&shared, &sessions).await.map_err(StartError::Journal)?;
 
     let gate = Gate {
         uids: settings.allowed_uids.clone(),
@@ -145,7 +145,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     };
     make_folder_of(&settings.socket);
     let listener = Listener::bind(&settings.socket, gate)?;
-    let registry = Arc::new(Registry::new(shared, sessions));
+    let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
     let stop = CancellationToken::new();
     let served = link::Server {
         registry: Arc::clone(&registry),

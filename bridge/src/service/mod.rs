@@ -15,6 +15,7 @@ use crate::{
     link::Peer,
     refusal::{Reason, Refusal},
     session::{Command, Front, Key, Progress, Registry},
+    tasks,
 };
 
 mod answer;
@@ -96,7 +97,13 @@ impl Runtime for Service {
         let shared = self.registry.shared();
         let mut harnesses = Vec::with_capacity(shared.harnesses.len());
         for harness in shared.harnesses.values() {
-            harnesses.push(answer::declaration(harness.declare().await));
+            // A probe starts programs, so it is not this handler's: it goes on when the caller goes away (R-API-8).
+            let harness = Arc::clone(harness);
+            let probe = tasks::spawn(&shared.tracker, tasks::Kind::Probe, async move { harness.declare().await });
+            let declared = probe.await.map_err(|_panicked| {
+                status(Refusal::new(Reason::Internal, "a probe broke; the log has the details"))
+            })?;
+            harnesses.push(answer::declaration(declared));
         }
         Ok(Response::new(v1::GetRuntimeInfoResponse {
             name: "runtime-bridge".into(),

@@ -8,14 +8,14 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::refusal::{Reason, Refusal};
 
-/// Longest text of an error in characters, so that its details stay under 4 KiB.
+/// Longest text of an error in bytes, so that its details stay under 4 KiB: beside a field it stands there twice.
 const MAX_TEXT: usize = 1024;
 
 /// The status of a refusal.
 pub(crate) fn status(refusal: Refusal) -> Status {
     let (code, reason) = of(refusal.reason);
     let name = reason.as_str_name().trim_start_matches("REASON_");
-    let text: String = refusal.text.chars().take(MAX_TEXT).collect();
+    let text = refusal.text[..refusal.text.floor_char_boundary(MAX_TEXT)].to_owned();
     let metadata: HashMap<String, String> =
         refusal.metadata.iter().map(|(name, value)| ((*name).to_owned(), value.chars().take(256).collect())).collect();
     let mut details = ErrorDetails::new();
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn details_stay_under_4_kib_whatever_is_refused() {
-        let refusal = Refusal::new(Reason::PreparationFailed, "€".repeat(10_000)).with("step", "x".repeat(10_000));
-        assert!(status(refusal).details().len() < 4096);
+        let refusal = Refusal::new(Reason::PreparationFailed, "€".repeat(10_000)).with("step", "€".repeat(10_000));
+        assert!(status(refusal.at("a.b")).details().len() < 4096);
     }
 
     /// The comments of the protocol's `Reason` begin with the code; this holds them to the table.

@@ -20,6 +20,9 @@ use crate::{
     },
 };
 
+/// Bytes of events that are kept for a file that does not take them, before the Turn is given up (R-DUR-4).
+const MAX_UNWRITTEN: usize = 8 << 20;
+
 /// A Turn that is not over.
 #[derive(Debug)]
 pub(super) struct Active {
@@ -35,6 +38,9 @@ pub(super) struct Active {
     /// Encoded events that are not written yet.
     pending: Vec<Record>,
     pending_events: u64,
+    pending_bytes: usize,
+    /// The terminal's sequence, when the file could not take it; the journal alone has it.
+    unwritten: Option<u64>,
     orders: VecDeque<Order>,
     evidence: Vec<(Instant, String)>,
     waiters: Vec<(Instant, Reply<Snapshot>)>,
@@ -69,6 +75,8 @@ impl Active {
             acknowledged: 0,
             pending: Vec::new(),
             pending_events: 0,
+            pending_bytes: 0,
+            unwritten: None,
             orders: VecDeque::from([Order::Start { input, client_id }]),
             evidence: Vec::new(),
             waiters: Vec::new(),
@@ -115,7 +123,7 @@ impl Active {
             turn_id: self.turn_id.clone(),
             phase: self.machine.phase(),
             required: self.machine.required_actions().cloned().collect(),
-            last_sequence: self.log.last_sequence(),
+            last_sequence: self.unwritten.unwrap_or_else(|| self.log.last_sequence()),
             acknowledged: self.acknowledged,
             usage: self.machine.usage().map(|usage| self.shared.codec.encode_usage(usage)),
             native: self.machine.native().cloned(),
@@ -134,6 +142,10 @@ impl Active {
             }
         }
         self.flush();
+        if self.pending_bytes > MAX_UNWRITTEN && !self.is_over() {
+            let failure = storage_unavailable("the events of the Turn could not be stored".into());
+            self.step(Input::Fail(failure)).await;
+        }
     }
 
     /// Cancels the Turn. The wish is on disk before it has an effect.
@@ -192,7 +204,8 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
-        Past { row: self.row, number: self.number, content: self.content, front: Some(self.log.reader()), snapshot }
+        let front = self.unwritten.is_none().then(|| self.log.reader());
+        Past { row: self.row, number: self.number, content: self.content, front, snapshot }
     }
 
     fn answer_waiters(&mut self, now: Instant) {
@@ -211,7 +224,10 @@ impl Active {
         match self.machine.on(input) {
             Ok(effects) => {
                 for effect in effects {
-                    self.perform(effect).await;
+                    // What stands behind a call that could not be stored tells of that call and does not happen.
+                    if let Err(instead) = self.perform(effect).await {
+                        return Box::pin(self.step(instead)).await;
+                    }
                 }
             }
             Err(misfit) => {
@@ -223,7 +239,8 @@ impl Active {
         }
     }
 
-    async fn perform(&mut self, effect: Effect) {
+    /// Does what the machine asks for, or tells what happened instead.
+    async fn perform(&mut self, effect: Effect) -> Result<(), Input> {
         match effect {
             Effect::Emit(event) => self.emit(event),
             Effect::Answer { call_id, result } => self.orders.push_back(Order::Answer { call_id, result }),
@@ -239,11 +256,12 @@ impl Active {
             Effect::StoreCall(call) => {
                 // ORDER: what came before the call is seen before it, and the call only once it is on disk (R-FN-3).
                 self.flush();
-                let sequence = self.log.next_sequence();
+                let sequence = self.log.next_sequence() + self.pending_events;
+                let call_id = call.call_id.clone();
                 let call = NewCall { call_id: call.call_id, name: call.name, arguments: call.arguments, sequence };
                 if let Err(error) = self.shared.journal.insert_call(self.row, call).await {
-                    let refusal = storage(&error);
-                    Box::pin(self.step(Input::Fail(storage_unavailable(&refusal)))).await;
+                    let failure = storage_unavailable(storage(&error).text);
+                    return Err(Input::NotStored { call_id, failure });
                 }
             }
             Effect::StorePhase { call_id, phase } => {
@@ -269,7 +287,9 @@ impl Active {
                     Some(Record::Event { bytes }) => bytes.clone(),
                     Some(Record::Payload { .. }) | None => Bytes::new(),
                 };
-                self.write();
+                if !self.write() {
+                    self.unwritten = Some(sequence);
+                }
                 let end = EndRecord {
                     status: status.into(),
                     ended: terminal.to_vec(),
@@ -279,12 +299,16 @@ impl Active {
                 };
                 let stored = self.shared.journal.end_turn(self.row, end, Some(reason_name(abandoned))).await;
                 self.logged(stored, "the end of a Turn");
-                self.log.publish();
-                self.log.end();
+                // Observers of a file without its terminal lose their stream and find it in the journal when they observe again.
+                if self.unwritten.is_none() {
+                    self.log.publish();
+                    self.log.end();
+                }
                 self.ended = Some(terminal);
                 tracing::info!(turn_id = self.turn_id, status, "Turn ended");
             }
         }
+        Ok(())
     }
 
     fn emit(&mut self, event: Event) {
@@ -297,8 +321,10 @@ impl Active {
         let sequence = self.log.next_sequence() + self.pending_events;
         let encoded = self.shared.codec.encode(&self.turn_id, sequence, clock::now(), event);
         for (part, bytes) in (0u16..).zip(encoded.payloads) {
+            self.pending_bytes += bytes.len();
             self.pending.push(Record::Payload { part, bytes: bytes.into() });
         }
+        self.pending_bytes += encoded.bytes.len();
         self.pending.push(Record::Event { bytes: encoded.bytes });
         self.pending_events += 1;
         sequence
@@ -306,19 +332,20 @@ impl Active {
 
     /// Writes what is pending and gives it out.
     fn flush(&mut self) {
-        if self.pending_events > 0 {
-            self.write();
+        if self.pending_events > 0 && self.write() {
             self.log.publish();
         }
     }
 
-    fn write(&mut self) {
-        let written = self.log.append(&self.pending);
-        self.pending.clear();
-        self.pending_events = 0;
-        if let Err(error) = written {
+    /// Writes what is pending. What cannot be written is kept in its order and tried again with what follows.
+    fn write(&mut self) -> bool {
+        if let Err(error) = self.log.append(&self.pending) {
             tracing::error!(turn_id = self.turn_id, %error, "events of a Turn could not be written");
+            return false;
         }
+        self.pending.clear();
+        (self.pending_events, self.pending_bytes) = (0, 0);
+        true
     }
 
     fn logged(&self, stored: Result<(), journal::Error>, what: &str) {
@@ -350,6 +377,6 @@ fn protocol_error() -> Failure {
     }
 }
 
-fn storage_unavailable(refusal: &Refusal) -> Failure {
-    Failure { code: FailureCode::StorageUnavailable, message: refusal.text.clone(), http_status: None, exit: None }
+fn storage_unavailable(message: String) -> Failure {
+    Failure { code: FailureCode::StorageUnavailable, message, http_status: None, exit: None }
 }

@@ -102,12 +102,18 @@ async fn is_the_same(bound: &journal::Placement, asked: &Asked) -> bool {
 
 async fn resolve(shared: &Shared, asked: Asked) -> Answer<journal::Placement> {
     let Asked::Workspace { environment_id, directory } = asked else { return Ok(journal::Placement::None) };
-    let canonical = canonical(&directory).await?;
     if shared.workspace_roots.is_empty() {
         return Err(refused(&directory, "no workspace can be bound: the operator has set no `workspace_roots`"));
     }
-    if !shared.workspace_roots.iter().any(|root| canonical.starts_with(root)) {
-        return Err(refused(&directory, "the directory lies under none of the operator's `workspace_roots`"));
+    let is_inside = |path: &Path| shared.workspace_roots.iter().any(|root| path.starts_with(root));
+    let outside = || refused(&directory, "the directory lies under none of the operator's `workspace_roots`");
+    let canonical = match canonical(&directory).await {
+        // What is there outside of the roots is nobody's business.
+        Err(_) if directory.is_absolute() && !is_inside(&directory) => return Err(outside()),
+        canonical => canonical?,
+    };
+    if !is_inside(&canonical) {
+        return Err(outside());
     }
     if canonical.starts_with(&shared.state) || shared.state.starts_with(&canonical) {
         return Err(refused(&directory, "the directory contains the bridge's state or lies in it"));

@@ -29,8 +29,15 @@ pub(super) enum Slot {
 /// Native work that could not be ended. Its room stays taken until it is gone.
 #[derive(Debug)]
 pub(super) struct Unconfirmed {
-    mark: Mark,
-    _permit: OwnedSemaphorePermit,
+    executor_id: String,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Unconfirmed {
+    /// What an earlier run of the daemon left behind; it takes a room where there is one.
+    pub(super) fn of_earlier_run(executor_id: String, permit: Option<OwnedSemaphorePermit>) -> Self {
+        Self { executor_id, _permit: permit }
+    }
 }
 
 /// An Executor that is being prepared.
@@ -142,20 +149,24 @@ impl Owner {
 
     /// Keeps in mind that an Executor left something behind.
     pub(super) fn leave_unconfirmed(&mut self, executor_id: &str, permit: OwnedSemaphorePermit) {
-        let mark = Mark::new(self.shared.journal.state_id(), executor_id);
-        self.slot = Slot::Unconfirmed(Unconfirmed { mark, _permit: permit });
+        self.slot = Slot::Unconfirmed(Unconfirmed { executor_id: executor_id.to_owned(), _permit: Some(permit) });
     }
 
     /// Tries once more to end what an Executor left behind.
     pub(super) async fn clean_up_again(&mut self) {
-        if let Slot::Unconfirmed(Unconfirmed { mark, .. }) = &self.slot {
-            let mark = mark.as_str().to_owned();
-            let swept = tokio::task::spawn_blocking(move || tree::sweep(&mark, SWEEP)).await;
-            if swept.is_ok_and(|swept| swept.left == 0) {
-                tracing::info!("what an Executor left behind is gone");
-                self.slot = Slot::Empty;
-            }
+        if let Slot::Unconfirmed(Unconfirmed { executor_id, .. }) = &self.slot
+            && self.sweep(executor_id).await
+        {
+            tracing::info!("what an Executor left behind is gone");
+            self.slot = Slot::Empty;
         }
+    }
+
+    /// Ends what carries an Executor's mark; true when nothing is left.
+    pub(super) async fn sweep(&self, executor_id: &str) -> bool {
+        let mark = Mark::new(self.shared.journal.state_id(), executor_id);
+        let swept = tokio::task::spawn_blocking(move || tree::sweep(mark.as_str(), SWEEP)).await;
+        swept.is_ok_and(|swept| swept.left == 0)
     }
 
     /// Records that an Executor is gone.

@@ -12,7 +12,7 @@ use super::{
     Answer, Command, Front, INBOX, Key, Shared, Snapshot,
     active::Active,
     assignment::{Assignment, Fence},
-    executor::{Prepared, Slot},
+    executor::{Prepared, Slot, Unconfirmed},
     past::Past,
     preparation::{Grant, Preparations},
     release::Releasing,
@@ -70,8 +70,19 @@ pub(super) enum Internal {
     HomeRemoved(std::io::Result<()>),
 }
 
-/// Starts the owner of a Session and gives its front.
-pub(super) fn start(shared: &Arc<Shared>, key: Key, session: Option<(SessionRow, SessionRecord)>) -> Front {
+/// Starts the owner of a Session and gives its front. `left` names an Executor whose processes an earlier run could not end.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    key: Key,
+    session: Option<(SessionRow, SessionRecord)>,
+    left: Option<String>,
+) -> Front {
+    let slot = left.map_or(Slot::Empty, |executor_id| {
+        Slot::Unconfirmed(Unconfirmed::of_earlier_run(
+            executor_id,
+            Arc::clone(&shared.capacity).try_acquire_owned().ok(),
+        ))
+    });
     let (front, inbox) = mpsc::channel(INBOX);
     // One preparation and one removal at most are under way.
     let (internal, reports) = mpsc::channel(4);
@@ -79,7 +90,7 @@ pub(super) fn start(shared: &Arc<Shared>, key: Key, session: Option<(SessionRow,
         shared: Arc::clone(shared),
         key,
         session: session.map(|(row, record)| Recorded { row, record }),
-        slot: Slot::Empty,
+        slot,
         preparations: Preparations::default(),
         waiting: Vec::new(),
         turn: None,
@@ -186,8 +197,8 @@ impl Owner {
     /// Takes what the adapter reported.
     async fn reports(&mut self, batch: &mut Vec<Report>, count: usize) {
         if count == 0 {
-            // The adapter is gone without a word; that is the same as its last word.
-            batch.push(Report::Closed { exit: None, survivors: 0 });
+            // The adapter is gone without a word, so nothing is proved about what it had started.
+            batch.push(Report::Closed { exit: None, survivors: 1 });
         }
         let closed = batch.iter().find_map(|report| match report {
             Report::Closed { survivors, .. } => Some(*survivors),

@@ -288,6 +288,9 @@ impl Owner {
         let Slot::Preparing(preparing) = &mut self.slot else { return };
         if preparing.executor_id != executor_id {
             // It was replaced while it was at work; dropping its Executor ends it.
+            if let Err(PrepareError { clean: false, .. }) = result {
+                self.sweep(&executor_id).await;
+            }
             return;
         }
         let (configuration, key) = (Arc::clone(&preparing.configuration), preparing.key.take());

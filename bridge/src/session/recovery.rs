@@ -1,6 +1,6 @@
 //! The start after an end that nobody saw: leftovers are ended, Turns without an end become `unknown` (R-DUR-2).
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use adapters::{
     harness::AbandonReason,
@@ -8,7 +8,7 @@ use adapters::{
 };
 use bytes::Bytes;
 
-use super::{Shared, active::reason_name, preparing::make_private};
+use super::{Shared, active::reason_name};
 use crate::{
     clock,
     journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
@@ -19,36 +19,50 @@ use crate::{
 };
 
 /// Ends what an earlier process left running. Blocks for `limit` at most.
-pub(crate) fn sweep(state_id: &str, limit: std::time::Duration) {
+pub(crate) fn sweep(state_id: &str, limit: Duration) {
     let swept = tree::sweep(&Mark::prefix(state_id), limit);
     if swept.ended > 0 || swept.left > 0 {
         tracing::warn!(ended = swept.ended, left = swept.left, "leftovers of an earlier run were ended");
     }
 }
 
-/// Ends every Turn that has no end, and records every Executor as closed.
+/// Ends every Turn that has no end, and records every Executor as closed. Tells the Executors whose processes could not be ended, by
+/// Session; they stay open in the journal.
 ///
 /// # Errors
 ///
 /// What the journal says.
-pub(crate) async fn settle(shared: &Shared, sessions: &[(SessionRow, SessionRecord)]) -> journal::Result<()> {
-    for (_, executor) in shared.journal.open_executors().await? {
-        shared.journal.close_executor(&executor.executor_id).await?;
+pub(crate) async fn settle(
+    shared: &Shared,
+    sessions: &[(SessionRow, SessionRecord)],
+) -> journal::Result<HashMap<SessionRow, String>> {
+    let mut unconfirmed = HashMap::new();
+    for (session, executor) in shared.journal.open_executors().await? {
+        let mark = Mark::new(shared.journal.state_id(), &executor.executor_id);
+        if tree::sweep(mark.as_str(), Duration::ZERO).left > 0 {
+            tracing::error!(executor_id = executor.executor_id, "processes of an earlier run could not be ended");
+            unconfirmed.insert(session, executor.executor_id);
+        } else {
+            shared.journal.close_executor(&executor.executor_id).await?;
+        }
     }
     let folders: HashMap<SessionRow, &str> = sessions.iter().map(|(row, s)| (*row, s.directory.as_str())).collect();
     for turn in shared.journal.open_turns().await? {
         let Some(folder) = folders.get(&turn.start.session) else { continue };
         let turns = shared.state.join("sessions").join(folder).join("turns");
         let (row, turn_id) = (turn.row, turn.start.turn_id.clone());
-        let end = end_of(shared, &turn, &turns);
+        let calls = shared.journal.calls_of(row).await?;
+        // What Core has seen for sure, should the file be lost: sequences go on above it (R-DUR-2).
+        let seen = calls.iter().map(|call| call.start.sequence).chain([turn.acknowledged]).max().unwrap_or(0);
+        let end = end_of(shared, &turn, &turns, seen);
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
-    Ok(())
+    Ok(unconfirmed)
 }
 
 /// The end of a Turn: the one that its file has already, else `unknown`.
-fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path) -> EndRecord {
+fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64) -> EndRecord {
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut events: Vec<(u64, Bytes)> = Vec::new();
     let log = match Log::recover(&path, shared.limits.log, |sequence, bytes| events.push((sequence, bytes))) {
@@ -61,12 +75,12 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path) -> EndRecord {
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
             events.clear();
-            // The file of a Turn that cannot be read is put aside; its end gets a file of its own.
+            // What cannot be read is put aside; the journal alone has the end of this Turn.
             drop(std::fs::rename(&path, path.with_extension("unreadable")));
-            make_private(turns).and_then(|()| Log::create(&path, shared.limits.log)).ok()
+            None
         }
     };
-    let last = events.last().map_or(0, |(sequence, _)| *sequence);
+    let last = events.last().map_or(0, |(sequence, _)| *sequence).max(if log.is_none() { seen } else { 0 });
     let bytes: Vec<Bytes> = events.into_iter().map(|(_, bytes)| bytes).collect();
     let found = shared.codec.recover(&bytes);
     let usage = found.usage.as_ref().map(|usage| shared.codec.encode_usage(usage));

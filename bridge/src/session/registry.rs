@@ -13,6 +13,7 @@ use crate::journal::{SessionRecord, SessionRow};
 pub(crate) struct Registry {
     shared: Arc<Shared>,
     sessions: Mutex<HashMap<Key, Entry>>,
+    unconfirmed: HashMap<SessionRow, String>,
 }
 
 #[derive(Debug)]
@@ -24,13 +25,17 @@ enum Entry {
 }
 
 impl Registry {
-    /// The Sessions that the journal has.
-    pub(crate) fn new(shared: Arc<Shared>, stored: Vec<(SessionRow, SessionRecord)>) -> Self {
+    /// The Sessions that the journal has, and the Executors of theirs that an earlier run left behind.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        stored: Vec<(SessionRow, SessionRecord)>,
+        unconfirmed: HashMap<SessionRow, String>,
+    ) -> Self {
         let entry = |(row, record): (SessionRow, SessionRecord)| {
             let key = Key { principal: record.principal.clone(), session_id: record.session_id.clone() };
             (key, Entry::Stored(row, Box::new(record)))
         };
-        Self { shared, sessions: Mutex::new(stored.into_iter().map(entry).collect()) }
+        Self { shared, sessions: Mutex::new(stored.into_iter().map(entry).collect()), unconfirmed }
     }
 
     /// What Sessions share.
@@ -53,7 +58,7 @@ impl Registry {
         if let Some(entry) = sessions.get_mut(&key) {
             return self.front(&key, entry);
         }
-        let front = owner::start(&self.shared, key.clone(), None);
+        let front = owner::start(&self.shared, key.clone(), None, None);
         sessions.insert(key, Entry::Owned(front.clone()));
         front
     }
@@ -62,7 +67,8 @@ impl Registry {
         match entry {
             Entry::Owned(front) => front.clone(),
             Entry::Stored(row, record) => {
-                let front = owner::start(&self.shared, key.clone(), Some((*row, (**record).clone())));
+                let left = self.unconfirmed.get(row).cloned();
+                let front = owner::start(&self.shared, key.clone(), Some((*row, (**record).clone())), left);
                 *entry = Entry::Owned(front.clone());
                 front
             }

@@ -69,6 +69,8 @@ pub(crate) enum Input {
     Fail(Failure),
     /// A result for a call that is pending is on disk.
     Result { call_id: String, digest: Digest, result: FunctionResult },
+    /// A call could not be stored; it is never shown (R-DUR-4).
+    NotStored { call_id: String, failure: Failure },
     /// The time for evidence of a written result is over.
     Overdue { call_id: String },
 }
@@ -179,6 +181,10 @@ impl Turn {
             Input::Cancel(cause) => Ok(self.cancel(cause)),
             Input::Fail(failure) => Ok(self.fail(failure)),
             Input::Result { call_id, digest, result } => Ok(self.result(call_id, digest, result)),
+            Input::NotStored { call_id, failure } => {
+                self.calls.retain(|c| c.call.call_id != call_id);
+                Ok(self.fail(failure))
+            }
             Input::Overdue { call_id } => Ok(self.overdue(&call_id)),
         }
     }
@@ -226,7 +232,9 @@ impl Turn {
 
     fn overdue(&mut self, call_id: &str) -> Vec<Effect> {
         match self.call(call_id) {
-            Some(call) if call.phase == CallPhase::Written && matches!(self.state, State::Running) => {
+            Some(call)
+                if call.phase == CallPhase::Written && matches!(self.state, State::Running) && !self.is_stopping() =>
+            {
                 self.unconfirmed("the Harness did not show the written result of a function call in time")
             }
             Some(_) | None => Vec::new(),
@@ -418,6 +426,9 @@ impl Turn {
 
     fn finish(&mut self, native: NativeEnd, confirmed: bool) -> Vec<Effect> {
         let interrupted = matches!(native, NativeEnd::Interrupted { .. });
+        if matches!(native, NativeEnd::Completed { .. }) && self.calls.iter().any(|c| c.phase == CallPhase::Written) {
+            self.unconfirmed("the Harness ended the Turn without showing the written result of a function call");
+        }
         let end = self.outcome(native, confirmed);
         let abandoned = match &end.status {
             Status::Failed(Failure { code: FailureCode::HarnessExited, .. }) => AbandonReason::ExecutionLost,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use tokio::time::{self, Instant};
@@ -85,6 +85,16 @@ impl FaultChild {
             time::sleep(LOOK).await;
         }
         Ok(())
+    }
+
+    /// When a child last reached a mark.
+    ///
+    /// # Errors
+    /// When none ever did.
+    pub fn marked_at(&self, mark: &str) -> anyhow::Result<SystemTime> {
+        let path = self.kept().join("marks").join(mark);
+        let found = fs::metadata(path).with_context(|| format!("no fault child reached the mark {mark:?}"))?;
+        Ok(found.modified()?)
     }
 
     /// All starts so far, by process id, those for a command such as `--version` included.

@@ -64,6 +64,17 @@ impl Recorded {
         self.method == "POST" && asks_the_model(&self.path)
     }
 
+    /// What the model reads as the output of a call: a text, or a list of parts. The last one counts.
+    #[must_use]
+    pub fn output(&self, call_id: &str) -> Option<serde_json::Value> {
+        let body = self.json();
+        let items = body["input"].as_array()?;
+        let of_call = |item: &&serde_json::Value| {
+            item["call_id"] == call_id && item["type"].as_str().is_some_and(|kind| kind.ends_with("_output"))
+        };
+        items.iter().rev().find(of_call).map(|item| item["output"].clone())
+    }
+
     /// The names of the tools on offer, those of namespaces as `namespace.name`.
     #[must_use]
     pub fn tools(&self) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! A rig for scenarios: the real daemon with a real Harness (or a fault child in its place) and the fake provider, all
 //! in folders of their own. It looks at the daemon from outside only: its socket, its logs, its processes.
 
+mod bystander;
 mod call;
 mod config;
 mod core;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use proto::client::{Client, Endpoint};
 
+pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
 pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_result};
@@ -163,6 +165,14 @@ impl Rig {
         let others = process::others(self.daemon.pid(), self.place.root(), family).await?;
         anyhow::ensure!(others.is_empty(), "there are other processes: {others:#?}");
         Ok(())
+    }
+
+    /// Waits until one of the daemon's descendants fits, and gives it.
+    ///
+    /// # Errors
+    /// When none does within 10 s.
+    pub async fn wait_for_process(&self, fits: impl Fn(&Process) -> bool) -> anyhow::Result<Process> {
+        process::appears(self.daemon.pid(), self.place.root(), fits).await
     }
 
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.

@@ -133,6 +133,19 @@ pub(super) async fn others(daemon: u32, root: &Path, known: &[Process]) -> anyho
     }
 }
 
+/// Waits until one of a family fits; see [`family`].
+pub(super) async fn appears(daemon: u32, root: &Path, fits: impl Fn(&Process) -> bool) -> anyhow::Result<Process> {
+    let limit = Instant::now() + GONE;
+    loop {
+        let family = family(daemon, root)?;
+        if let Some(found) = family.iter().find(|process| !process.zombie && fits(process)) {
+            return Ok(found.clone());
+        }
+        anyhow::ensure!(Instant::now() < limit, "no such process in {family:#?}");
+        time::sleep(LOOK).await;
+    }
+}
+
 /// Waits until nothing of a family is alive, nor anything with its marks, nor anything that works in the folder. Gives
 /// what is left after 10 s.
 pub(super) async fn left_of(family: &[Process], root: &Path) -> anyhow::Result<Vec<Process>> {

@@ -122,7 +122,8 @@ enum End {
     /// The keeper is gone; the rest of its standard error is read and, if it died of a signal, what it left is ended.
     Settling {
         exit: Exit,
-        stderr: JoinHandle<()>,
+        /// Until it has ended, like `sweep`: a task that was waited for is never asked again.
+        stderr: Option<JoinHandle<()>>,
         until: Instant,
         sweep: Option<JoinHandle<()>>,
     },
@@ -165,10 +166,14 @@ impl Control {
                     self.keeper_is_gone(status.unwrap_or(ExitStatus::Code(-1)));
                 }
                 End::Settling { exit, stderr, until, sweep } => {
-                    let _ = time::timeout_at(*until, &mut *stderr).await;
-                    *until = Instant::now();
+                    // CANCEL: what was waited for is taken out without another wait in between.
+                    if let Some(reading) = stderr {
+                        let _ = time::timeout_at(*until, reading).await;
+                        *stderr = None;
+                    }
                     if let Some(running) = sweep {
                         let _ = running.await;
+                        *sweep = None;
                     }
                     self.end = End::Settled(*exit);
                 }
@@ -227,7 +232,7 @@ impl Control {
             })
         });
         let until = Instant::now() + STDERR_WAIT;
-        self.end = End::Settling { exit: Exit { status, asked }, stderr, until, sweep };
+        self.end = End::Settling { exit: Exit { status, asked }, stderr: Some(stderr), until, sweep };
     }
 }
 
