@@ -334,7 +334,7 @@ async fn surplus_is_found_also_where_it_has_daemonised() {
     let before = tree::descendants(keeper);
     process.stdin.write_all(b"go\n").await.unwrap();
     until_running(&word, STUBBORN + 1).await;
-    let surplus = tree::end_surplus(keeper, &before, &[], LIMIT).await;
+    let surplus = tree::end_surplus(keeper, &before, |_, _| false, LIMIT).await;
     assert!(surplus.ended >= 5 && surplus.left == 0, "{surplus:?}");
     assert_eq!(running(&word).len(), 3);
     process.control.end();

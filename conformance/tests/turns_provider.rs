@@ -100,6 +100,7 @@ fn a_try_that_works_ends_the_trouble() {
     scenario("provider_recovers", &["R-EVT-2", "R-EVT-10"], Setup::outer(), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"text": {"chunks": ["half an ", "answer"], "open": true}}, "drop"]},
+                {"play": [{"http": {"status": 503}}]},
                 {"play": [{"http": {"status": 500}}]},
                 {"play": [{"text": {"chunks": ["A whole ", "answer"]}},
                           {"complete": {"usage": {"input": 9, "cached": 0, "output": 4, "reasoning": 0}}}]}]"#,
@@ -110,9 +111,11 @@ fn a_try_that_works_ends_the_trouble() {
         assert_eq!(seen.messages(), ["A whole answer"]);
         assert_eq!(seen.kinds().filter_map(discarded).collect::<Vec<_>>(), [v1::DiscardReason::Retried]);
         let retries: Vec<_> = seen.kinds().filter_map(retry).collect();
-        assert_eq!(retries.len(), 2, "{retries:?}");
+        assert_eq!(retries.len(), 3, "{retries:?}");
         assert_eq!((retries[0].code(), retries[0].http_status), (FailureCode::ConnectionFailed, None));
-        assert_eq!(format!("{retries:?}"), "");
+        assert_eq!((retries[1].code(), retries[1].http_status), (FailureCode::ServerError, Some(503)));
+        // Codex tells no status of a 500 that it tries again, only that the stream broke.
+        assert_eq!((retries[2].code(), retries[2].http_status), (FailureCode::ConnectionFailed, None));
         assert_eq!(seen.end()?.usage.and_then(|usage| usage.total_tokens), Some(13));
         Ok(())
     });
@@ -194,6 +197,9 @@ async fn failed(rig: &Rig, session: &Session, case: &Case) -> anyhow::Result<Obs
     anyhow::ensure!(!failure.message.is_empty(), "a failure says something");
     let retries: Vec<_> = seen.kinds().filter_map(retry).collect();
     anyhow::ensure!(retries.len() + 1 == case.requests as usize, "{} retries are shown: {retries:?}", retries.len());
+    for retry in retries {
+        anyhow::ensure!(retry.http_status == case.status, "{retry:?}");
+    }
     let requests = rig.provider.model_requests();
     let asked = requests.iter().filter(|request| request.body.contains(case.name)).count();
     anyhow::ensure!(asked == case.requests as usize, "{asked} requests");

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -60,6 +61,8 @@ pub(super) struct Parts {
     pub(super) cleaner: Cleaner,
     pub(super) next_id: u64,
     pub(super) thread_id: String,
+    /// The folder of the program and its helpers.
+    pub(super) package: PathBuf,
     pub(super) functions: Vec<String>,
     pub(super) orders: mpsc::Receiver<Order>,
     pub(super) reports: mpsc::Sender<Report>,
@@ -80,6 +83,7 @@ pub(super) struct Owner {
     orphaned: bool,
     reports: mpsc::Sender<Report>,
     thread_id: String,
+    package: PathBuf,
     next_id: u64,
     /// What we asked and was not answered.
     asked: BTreeMap<u64, Asked>,
@@ -165,8 +169,20 @@ enum Happened {
 
 impl Owner {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { timing, writer, writers, lines, control, cleaner, next_id, thread_id, functions, orders, reports } =
-            parts;
+        let Parts {
+            timing,
+            writer,
+            writers,
+            lines,
+            control,
+            cleaner,
+            next_id,
+            thread_id,
+            package,
+            functions,
+            orders,
+            reports,
+        } = parts;
         Self {
             timing,
             writer,
@@ -179,6 +195,7 @@ impl Owner {
             orphaned: false,
             reports,
             thread_id,
+            package,
             next_id,
             asked: BTreeMap::new(),
             writes: FuturesUnordered::new(),
@@ -364,8 +381,14 @@ impl Owner {
                 }
                 Effect::EndSurplus => {
                     let (keeper, before) = (self.control.keeper_pid(), std::mem::take(&mut self.before));
+                    let package = self.package.clone();
                     self.background = Some(Box::pin(async move {
-                        Background::Surplus(tree::end_surplus(keeper, &before, HELPERS, SURPLUS_LIMIT).await)
+                        // A name alone would spare whatever the model starts under it.
+                        let is_helper = |name: &str, id| {
+                            HELPERS.contains(&name)
+                                && tree::program(id).is_some_and(|program| program.starts_with(&package))
+                        };
+                        Background::Surplus(tree::end_surplus(keeper, &before, is_helper, SURPLUS_LIMIT).await)
                     }));
                 }
                 Effect::Retire => self.retire(Duration::ZERO),

@@ -74,6 +74,7 @@ pub(super) async fn prepare(
     let deadline = Instant::now() + settings.limits.start;
     let qualified = version.as_deref() == Some(declaration::QUALIFIED);
     let strict = qualified.then_some("--strict-config");
+    let package = program.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_else(|| program.clone());
     let process = process::spawn(process::Launch {
         keeper: settings.keeper.clone(),
         program,
@@ -118,6 +119,7 @@ pub(super) async fn prepare(
         cleaner: opening.cleaner,
         next_id: opening.next_id,
         thread_id: native_session_id.clone(),
+        package,
         functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
         orders: taken_orders,
         reports: given_reports,

@@ -41,7 +41,10 @@ fn answer(next: Next, turn_id: &str) -> Option<Result<raw::ObserveTurnResponse, 
         }
         Next::Idle { last_sequence } => Some(Ok(raw::ObserveTurnResponse { events: Vec::new(), last_sequence })),
         Next::Ended => None,
-        Next::Fenced => lost(Reason::AssignmentStale, "a higher epoch has taken the Session over"),
+        Next::Fenced { epoch } => {
+            let refusal = Refusal::new(Reason::AssignmentStale, "a higher epoch holds the Session");
+            Some(Err(status(refusal.at("assignment").with("epoch", epoch))))
+        }
         Next::Lost => lost(Reason::Draining, "the stream is lost; observe again"),
         Next::Failed(error) => {
             tracing::error!(turn_id, %error, "the events of a Turn cannot be read");

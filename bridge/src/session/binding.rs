@@ -42,6 +42,10 @@ impl Owner {
         if bind != Bind::Same {
             self.record_binding(&fence, placement.clone()).await?;
         }
+        if bind == Bind::New {
+            // What was fenced with the earlier assignment is opened anew: epochs begin again with each.
+            self.past = None;
+        }
         if bind == Bind::TakeOver {
             let stale = Refusal::new(Reason::AssignmentStale, "a higher epoch has taken the Session over");
             self.void_preparations(&stale);

@@ -68,11 +68,16 @@ pub fn kill(target: &ProcessId) -> Killed {
     }
 }
 
-/// Ends every descendant of `root_pid` that was not there `before`, but those that carry one of the `spare` names (the
-/// Harness's own helper programs, as the kernel has the name: at most 15 bytes). Looks again until two looks in a row
+/// Ends every descendant of `root_pid` that was not there `before`, but those that are to be spared by their name, as the
+/// kernel has it (at most 15 bytes), and their id: the Harness's own helper programs. Looks again until two looks in a row
 /// find nothing, or until `limit` (R-CAN-2).
-pub async fn end_surplus(root_pid: u32, before: &BTreeSet<ProcessId>, spare: &[&str], limit: Duration) -> Surplus {
-    let is_surplus = |stat: &Stat| stat.runs() && !before.contains(&stat.id()) && !spare.contains(&stat.name.as_str());
+pub async fn end_surplus(
+    root_pid: u32,
+    before: &BTreeSet<ProcessId>,
+    spare: impl Fn(&str, ProcessId) -> bool + Send,
+    limit: Duration,
+) -> Surplus {
+    let is_surplus = |stat: &Stat| stat.runs() && !before.contains(&stat.id()) && !spare(&stat.name, stat.id());
     let deadline = Instant::now() + limit;
     let mut killed = BTreeSet::new();
     let mut quiet = 0;

@@ -39,6 +39,13 @@ pub fn name(process: ProcessId) -> Option<String> {
     stat::read(process.pid).filter(|stat| stat.id() == process).map(|stat| stat.name)
 }
 
+/// The program that a process runs; none when it is gone or somebody else's.
+#[must_use]
+pub fn program(process: ProcessId) -> Option<std::path::PathBuf> {
+    let program = std::fs::read_link(format!("/proc/{}/exe", process.pid)).ok()?;
+    alive(&process).then_some(program)
+}
+
 /// True while the process runs; a zombie does not.
 #[must_use]
 pub fn alive(process: &ProcessId) -> bool {

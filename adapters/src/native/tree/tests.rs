@@ -102,13 +102,18 @@ async fn surplus_is_ended_and_what_was_there_before_or_is_spared_stays() {
     while descendants(shell.pid()).iter().filter(|process| name(**process).as_deref() == Some("grep")).count() != 1 {
         std::thread::yield_now();
     }
-    let spared =
-        end_surplus(shell.pid(), &before, &["sleep", "tail", "grep", "sh", "setsid"], Duration::from_secs(5)).await;
+    let spared = end_surplus(
+        shell.pid(),
+        &before,
+        |name, _| ["sleep", "tail", "grep", "sh", "setsid"].contains(&name),
+        Duration::from_secs(5),
+    )
+    .await;
     assert_eq!(spared, Surplus::default());
-    let done = end_surplus(shell.pid(), &before, &["tail"], Duration::from_secs(5)).await;
+    let done = end_surplus(shell.pid(), &before, |name, _| name == "tail", Duration::from_secs(5)).await;
     assert!(done.ended >= 3 && done.left == 0, "{done:?}");
     assert!(alive(&stays));
-    let again = end_surplus(shell.pid(), &before, &[], Duration::from_secs(5)).await;
+    let again = end_surplus(shell.pid(), &before, |_, _| false, Duration::from_secs(5)).await;
     assert_eq!(again.left, 0);
     assert_eq!(descendants(shell.pid()), before);
 }

@@ -52,7 +52,10 @@ pub(crate) enum Next {
     /// The terminal was given out.
     Ended,
     /// The caller's epoch is over.
-    Fenced,
+    Fenced {
+        /// The higher one.
+        epoch: u64,
+    },
     /// The log was dropped before the Turn's end: the stream is lost and nothing is said about the Turn (R-EVT-11).
     Lost,
     /// The file could not be read. The same may be tried again.
@@ -102,7 +105,7 @@ impl Reader {
         let next = loop {
             let mark = *self.mark.borrow_and_update();
             if mark.fence > self.epoch {
-                return Next::Fenced;
+                return Next::Fenced { epoch: mark.fence };
             }
             let from = self.after.saturating_add(1);
             let acknowledged = if mark.is_ended {

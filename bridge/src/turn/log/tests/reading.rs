@@ -128,10 +128,10 @@ async fn a_fence_ends_the_readers_of_lower_epochs_at_once() {
     assert!(next.as_mut().now_or_never().is_none());
     log.fence(2);
     log.fence(1);
-    assert!(matches!(next.await, Next::Fenced));
-    assert!(matches!(old.next(LONG).await, Next::Fenced), "what it has not read is not its to read");
+    assert!(matches!(next.await, Next::Fenced { epoch: 2 }));
+    assert!(matches!(old.next(LONG).await, Next::Fenced { epoch: 2 }), "what it has not read is not its to read");
     assert_eq!(read_to(&mut current, 5).await.events, events(1..=5));
-    assert!(matches!(log.reader().open(0, 1).next(LONG).await, Next::Fenced));
+    assert!(matches!(log.reader().open(0, 1).next(LONG).await, Next::Fenced { epoch: 2 }));
 }
 
 #[tokio::test]
