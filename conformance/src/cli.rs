@@ -6,12 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use proto::client::{Client, Endpoint};
+use proto::v1;
 use tokio::io::AsyncReadExt;
 
-use crate::child;
+use crate::demo::{self, DemoArgs};
 use crate::provider::Provider;
 use crate::script::Script;
 use crate::script::child::Spawn;
+use crate::{child, reach};
 
 /// The fakes that judge a runtime bridge.
 #[derive(Debug, Parser)]
@@ -28,9 +31,18 @@ enum Command {
     Provider(ProviderArgs),
     /// Plays a Harness by a script.
     Child(ChildArgs),
+    /// Runs three Turns of the real Codex through a daemon: a text, a function call, a cancel. The model is the bundled
+    /// provider, or a real one when `OPENAI_API_KEY` is set.
+    Demo(DemoArgs),
+    /// Asks the bridge behind a socket who it is: what a tool of the model may not do.
+    #[command(hide = true)]
+    Ask(AskArgs),
     /// Sleeps as the descendant of a fault child.
     #[command(hide = true)]
     Descendant(DescendantArgs),
+    /// Tries to call a daemon, as a tool that a model runs could.
+    #[command(hide = true)]
+    Reach(ReachArgs),
 }
 
 #[derive(Debug, Args)]
@@ -57,6 +69,12 @@ struct ChildArgs {
 }
 
 #[derive(Debug, Args)]
+struct AskArgs {
+    #[arg(long)]
+    socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
 struct DescendantArgs {
     #[arg(long)]
     seconds: u64,
@@ -64,6 +82,18 @@ struct DescendantArgs {
     new_session: bool,
     #[arg(long)]
     ignore_term: bool,
+}
+
+#[derive(Debug, Args)]
+struct ReachArgs {
+    /// The daemon's socket.
+    socket: PathBuf,
+    /// Where a process that is left alone writes what came of it; without it, the result is printed.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// The process that is waited for before the call.
+    #[arg(long, requires = "out")]
+    orphan_of: Option<u32>,
 }
 
 /// Runs the command line to its end.
@@ -83,9 +113,32 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let program = Script::read(&args.script)?.child.context("the script has no child part")?;
             child::run(program, &args.args, args.keep.as_deref())
         }
+        Command::Demo(args) => {
+            let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
+            runtime.block_on(demo::run(args))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Ask(args) => {
+            let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
+            let asked = async {
+                let client = Client::connect(Endpoint::Unix(args.socket)).await?;
+                client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await
+            };
+            let info = runtime.block_on(asked).context("ask the bridge")?;
+            writeln!(std::io::stdout(), "answered by {}", info.runtime_id).context("say who answered")?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Descendant(args) => {
             let DescendantArgs { seconds, new_session, ignore_term } = args;
             child::sleep_as_descendant(&Spawn { seconds, new_session, ignore_term, ..Spawn::default() })?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Reach(args) => {
+            match (args.out, args.orphan_of) {
+                (None, _) => writeln!(std::io::stdout(), "{}", reach::reach(&args.socket)?).context("say it")?,
+                (Some(out), None) => reach::reach_detached(&args.socket, &out)?,
+                (Some(out), Some(parent)) => reach::reach_as_orphan(&args.socket, parent, &out)?,
+            }
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -3,6 +3,8 @@
 
 pub mod child;
 pub mod cli;
+pub mod demo;
 pub mod provider;
+pub mod reach;
 pub mod rig;
 pub mod script;

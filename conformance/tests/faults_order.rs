@@ -248,3 +248,18 @@ fn a_result_without_evidence_is_unconfirmed_in_its_time() {
         Ok(())
     });
 }
+
+#[test]
+fn a_turn_that_ends_without_the_evidence_of_a_result_failed() {
+    let mut program = codex::calling(r#"{"q":"life"}"#);
+    let start = program.rules.iter_mut().find(|rule| rule.method == "turn/start").unwrap();
+    start.then.retain(|step| {
+        !matches!(step, Step::Line(line) if line.get().contains("item/completed") && line.get().contains("dynamicToolCall"))
+    });
+    scenario("fault_silent_result", &["R-FN-6"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let (session, mut events, observed, call) = called(rig, &child, program).await?;
+        session.submit(vec![text_result("t-1", &call.call_id, "42")]).await?;
+        unconfirmed(&observed.to_the_end(&mut events).await?)
+    });
+}

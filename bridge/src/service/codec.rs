@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{event_from, event_to};
 use crate::turn::{
-    event::{Codec, Discard, Encoded, Event, Recovered},
+    event::{Codec, Discard, Encoded, Event, Recovered, Recovery},
     incomplete,
 };
 
@@ -37,40 +37,54 @@ impl Codec for Protobuf {
         event_to::usage(usage).encode_to_vec()
     }
 
-    fn recover(&self, events: &[Bytes]) -> Recovered {
-        let mut found = Recovered::default();
-        let mut open: Vec<(String, Open)> = Vec::new();
-        for bytes in events {
-            // An event that does not parse was written by somebody else; what it opened cannot be known.
-            let Ok(event) = v1::Event::decode(bytes.clone()) else { continue };
-            use v1::event::Kind;
-            match event.kind {
-                Some(Kind::MessageStarted(e)) => open.push((e.item_id, Open::Message)),
-                Some(Kind::MessageCompleted(e)) => close(&mut open, &e.item_id),
-                Some(Kind::MessageDiscarded(e)) => close(&mut open, &e.item_id),
-                Some(Kind::ReasoningStarted(e)) => open.push((e.item_id, Open::Reasoning)),
-                Some(Kind::ReasoningCompleted(e)) => close(&mut open, &e.item_id),
-                Some(Kind::ToolStarted(e)) => open.push((e.item_id, Open::Tool(event_from::tool(e.tool)))),
-                Some(Kind::ToolCompleted(e)) => close(&mut open, &e.item_id),
-                Some(Kind::FunctionCall(e)) => found.open_calls.push(e.call_id),
-                Some(Kind::FunctionResultApplied(e)) => found.open_calls.retain(|call| *call != e.call_id),
-                Some(Kind::FunctionCallAbandoned(e)) => found.open_calls.retain(|call| *call != e.call_id),
-                Some(Kind::Usage(usage)) => found.usage = Some(event_from::usage(&usage)),
-                Some(Kind::TurnEnded(e)) => {
-                    found.ended = Some((event_from::status_name(e.status()).to_owned(), bytes.clone()));
-                }
-                Some(
-                    Kind::TurnStarted(_)
-                    | Kind::MessageDelta(_)
-                    | Kind::ReasoningDelta(_)
-                    | Kind::ToolOutput(_)
-                    | Kind::ProviderRetry(_)
-                    | Kind::Notice(_)
-                    | Kind::EventsOmitted(_),
-                )
-                | None => {}
+    fn recovery(&self) -> Box<dyn Recovery> {
+        Box::<Reading>::default()
+    }
+}
+
+/// What was read so far of an earlier process.
+#[derive(Default)]
+struct Reading {
+    found: Recovered,
+    open: Vec<(String, Open)>,
+}
+
+impl Recovery for Reading {
+    fn take(&mut self, bytes: &Bytes) {
+        use v1::event::Kind;
+        let Self { found, open } = self;
+        // An event that does not parse was written by somebody else; what it opened cannot be known.
+        let Ok(event) = v1::Event::decode(bytes.clone()) else { return };
+        match event.kind {
+            Some(Kind::MessageStarted(e)) => open.push((e.item_id, Open::Message)),
+            Some(Kind::MessageCompleted(e)) => close(open, &e.item_id),
+            Some(Kind::MessageDiscarded(e)) => close(open, &e.item_id),
+            Some(Kind::ReasoningStarted(e)) => open.push((e.item_id, Open::Reasoning)),
+            Some(Kind::ReasoningCompleted(e)) => close(open, &e.item_id),
+            Some(Kind::ToolStarted(e)) => open.push((e.item_id, Open::Tool(event_from::tool(e.tool)))),
+            Some(Kind::ToolCompleted(e)) => close(open, &e.item_id),
+            Some(Kind::FunctionCall(e)) => found.open_calls.push(e.call_id),
+            Some(Kind::FunctionResultApplied(e)) => found.open_calls.retain(|call| *call != e.call_id),
+            Some(Kind::FunctionCallAbandoned(e)) => found.open_calls.retain(|call| *call != e.call_id),
+            Some(Kind::Usage(usage)) => found.usage = Some(event_from::usage(&usage)),
+            Some(Kind::TurnEnded(e)) => {
+                found.ended = Some((event_from::status_name(e.status()).to_owned(), bytes.clone()));
             }
+            Some(
+                Kind::TurnStarted(_)
+                | Kind::MessageDelta(_)
+                | Kind::ReasoningDelta(_)
+                | Kind::ToolOutput(_)
+                | Kind::ProviderRetry(_)
+                | Kind::Notice(_)
+                | Kind::EventsOmitted(_),
+            )
+            | None => {}
         }
+    }
+
+    fn end(self: Box<Self>) -> Recovered {
+        let Self { mut found, open } = *self;
         found.closing = open.into_iter().map(|(item, open)| open.closing(item)).collect();
         found
     }
@@ -136,6 +150,12 @@ mod tests {
         (1u64..).zip(events).map(|(n, e)| Protobuf.encode("t", n, SystemTime::UNIX_EPOCH, e).bytes).collect()
     }
 
+    fn recover(events: &[Bytes]) -> Recovered {
+        let mut recovery = Protobuf.recovery();
+        events.iter().for_each(|event| recovery.take(event));
+        recovery.end()
+    }
+
     #[test]
     fn what_an_earlier_run_left_open_is_found() {
         let tool = || Tool::Command { command: "sleep 60".into(), directory: "/".into() };
@@ -148,7 +168,7 @@ mod tests {
                 idempotency_key: "k".into(),
             },
         };
-        let found = Protobuf.recover(&encode(&[
+        let found = recover(&encode(&[
             Event::MessageStarted { item: "m".into(), native: "m".into() },
             Event::MessageStarted { item: "n".into(), native: "n".into() },
             Event::MessageCompleted { item: "n".into(), text: String::new(), phase: None },
@@ -183,7 +203,7 @@ mod tests {
     fn an_end_that_is_there_is_found() {
         let end = End { status: Status::Unknown(UnknownCause::Unsettled), finish: None, native_at: None, usage: None };
         let events = encode(&[Event::TurnEnded(end)]);
-        let (status, bytes) = Protobuf.recover(&events).ended.unwrap();
+        let (status, bytes) = recover(&events).ended.unwrap();
         assert_eq!((status.as_str(), bytes), ("unknown", events[0].clone()));
     }
 

@@ -14,7 +14,7 @@ use crate::{
     journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
         event::{End, Event, Status, UnknownCause},
-        log::{Log, Record},
+        log::{Log, Record, Recovered},
     },
 };
 
@@ -64,25 +64,23 @@ pub(crate) async fn settle(
 /// The end of a Turn: the one that its file has already, else `unknown`.
 fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64) -> EndRecord {
     let path = turns.join(format!("{}.log", turn.start.number));
-    let mut events: Vec<(u64, Bytes)> = Vec::new();
-    let log = match Log::recover(&path, shared.limits.log, |sequence, bytes| events.push((sequence, bytes))) {
-        Ok(recovered) => {
-            if recovered.cut_bytes > 0 {
-                tracing::warn!(path = %path.display(), bytes = recovered.cut_bytes, "a torn end was cut off");
+    let mut recovery = shared.codec.recovery();
+    let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
+    let (log, last, found) = match recovered {
+        Ok(Recovered { log, cut_bytes }) => {
+            if cut_bytes > 0 {
+                tracing::warn!(path = %path.display(), bytes = cut_bytes, "a torn end was cut off");
             }
-            Some(recovered.log)
+            let last = log.last_sequence();
+            (Some(log), last, recovery.end())
         }
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
-            events.clear();
             // What cannot be read is put aside; the journal alone has the end of this Turn.
             drop(std::fs::rename(&path, path.with_extension("unreadable")));
-            None
+            (None, seen, shared.codec.recovery().end())
         }
     };
-    let last = events.last().map_or(0, |(sequence, _)| *sequence).max(if log.is_none() { seen } else { 0 });
-    let bytes: Vec<Bytes> = events.into_iter().map(|(_, bytes)| bytes).collect();
-    let found = shared.codec.recover(&bytes);
     let usage = found.usage.as_ref().map(|usage| shared.codec.encode_usage(usage));
     let ended_ms = clock::millis(clock::now());
     if let Some((status, ended)) = found.ended {

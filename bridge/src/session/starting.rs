@@ -47,7 +47,8 @@ impl Owner {
             let recorded = self.recorded()?;
             (recorded.row, recorded.record.next_turn_number)
         };
-        let created_at = clock::now();
+        // As the journal keeps it, so that it is the same after a restart.
+        let created_at = clock::from_millis(clock::millis(clock::now()));
         let log = self.create_log(number)?;
         let start = NewTurn {
             session: row,

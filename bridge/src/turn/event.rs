@@ -126,8 +126,17 @@ pub(crate) trait Codec: Send + Sync + std::fmt::Debug {
     /// Encodes the usage of a Turn for the journal.
     fn encode_usage(&self, usage: &Usage) -> Vec<u8>;
 
-    /// Reads what an earlier process stored: what is open and whether there is an end already.
-    fn recover(&self, events: &[Bytes]) -> Recovered;
+    /// Reads what an earlier process stored, event by event.
+    fn recovery(&self) -> Box<dyn Recovery>;
+}
+
+/// Finds out what the events of an earlier process leave open. It keeps no event.
+pub(crate) trait Recovery: Send {
+    /// Takes the next event.
+    fn take(&mut self, event: &Bytes);
+
+    /// What was found.
+    fn end(self: Box<Self>) -> Recovered;
 }
 
 /// What the events of an earlier process leave open.

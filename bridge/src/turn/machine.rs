@@ -339,7 +339,11 @@ impl Turn {
             Report::AnswerDiffers { .. } => {
                 self.unconfirmed("the Harness shows another result of a function call than was written")
             }
-            Report::CallAbandoned { call_id, reason } => self.abandon(call_id, reason),
+            Report::CallAbandoned { call_id, reason } => {
+                // The Harness cancels the calls of a Turn that is stopped under it; what took them away is the stop (R-DUR-3).
+                let stopped = matches!(self.cancel, Some(CancelCause::BridgeStopped | CancelCause::Released));
+                self.abandon(call_id, if stopped { AbandonReason::ExecutionLost } else { reason })
+            }
             Report::ProviderRetry(retry) => emit(Event::ProviderRetry(retry)),
             Report::Usage(usage) => {
                 self.usage = Some(usage);

@@ -170,6 +170,27 @@ fn an_executor_that_is_gone_fails_the_turn_and_abandons_its_calls() {
 }
 
 #[test]
+fn a_call_that_goes_with_a_stop_is_lost_and_not_cancelled_by_the_harness() {
+    let abandoned = || report(Report::CallAbandoned { call_id: "c".into(), reason: AbandonReason::NativeCancelled });
+    let told = "store_started turn_started store_call call interrupt store(abandoned)";
+    check(
+        vec![
+            started(),
+            call("c"),
+            Input::Cancel(CancelCause::BridgeStopped),
+            abandoned(),
+            interrupted(),
+            settled(true),
+        ],
+        &format!("{told} abandoned(ExecutionLost) cancelled(BridgeStopped) = Ended"),
+    );
+    check(
+        vec![started(), call("c"), cancel(), abandoned(), interrupted(), settled(true)],
+        &format!("{told} abandoned(NativeCancelled) cancelled(Requested) = Ended"),
+    );
+}
+
+#[test]
 fn nothing_comes_after_the_end() {
     check(
         vec![started(), completed(), settled(true), delta("m", "late"), settled(true)],

@@ -31,8 +31,8 @@ pub enum Roots {
 pub struct Config {
     /// The Codex program.
     pub codex: PathBuf,
-    /// How it is isolated.
-    pub isolation: Isolation,
+    /// How it is isolated; the daemon decides when absent.
+    pub isolation: Option<Isolation>,
     /// Where workspaces may lie.
     pub roots: Roots,
     /// More lines, in TOML; `{provider}` in them becomes the address of the rig's provider.
@@ -44,8 +44,9 @@ impl Config {
     #[must_use]
     pub fn text(&self, place: &Place, provider: &str) -> String {
         let isolation = match self.isolation {
-            Isolation::Outer => "outer",
-            Isolation::Native => "native",
+            Some(Isolation::Outer) => "isolation = \"outer\"\n",
+            Some(Isolation::Native) => "isolation = \"native\"\n",
+            None => "",
         };
         let roots = match self.roots {
             Roots::Workspaces => vec![place.workspace_root()],
@@ -54,7 +55,7 @@ impl Config {
         };
         // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
         format!(
-            "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\nisolation = {isolation:?}\ncodex.program = {:?}\n{}\n",
+            "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\n{isolation}codex.program = {:?}\n{}\n",
             place.state(),
             place.socket(),
             self.codex,

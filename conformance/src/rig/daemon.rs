@@ -74,9 +74,17 @@ impl Daemon {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn(place: &Place) -> anyhow::Result<Self> {
+        Self::spawn_program(&program("runtime-bridge")?, place)
+    }
+
+    /// The same with a daemon from elsewhere.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn spawn_program(daemon: &Path, place: &Place) -> anyhow::Result<Self> {
         let log = place.root().join("daemon.log");
         let file = File::options().create(true).append(true).open(&log).context("open the daemon's log")?;
-        let child = Command::new(program("runtime-bridge")?)
+        let child = Command::new(daemon)
             .arg("serve")
             .arg("--config")
             .arg(place.config())

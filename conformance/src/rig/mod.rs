@@ -108,7 +108,7 @@ impl Rig {
             }
         };
         let provider = Provider::start(setup.provider).await?;
-        let config = Config { codex, isolation: setup.isolation, roots: setup.roots, more: setup.more };
+        let config = Config { codex, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
         std::fs::write(place.config(), config.text(&place, &provider.base_url())).context("write the configuration")?;
         let daemon = Daemon::start(&place).await?;
         Ok(Self { provider, daemon, child, place })

@@ -71,6 +71,17 @@ impl Process {
         self.environment.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
     }
 
+    /// The names of the variables in its environment.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.environment.iter().map(|line| line.split('=').next().unwrap_or_default())
+    }
+
+    /// Whether its command line or its environment holds a text.
+    #[must_use]
+    pub fn shows(&self, text: &str) -> bool {
+        self.command.contains(text) || self.environment.iter().any(|line| line.contains(text))
+    }
+
     fn works_in(&self, root: &Path) -> bool {
         let text = root.to_string_lossy();
         self.directory.starts_with(root)

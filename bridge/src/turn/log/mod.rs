@@ -19,9 +19,9 @@ mod tests;
 use bytes::Bytes;
 
 #[cfg(test)]
-use self::{append::Recovered, file::payload};
+use self::file::payload;
 pub(crate) use self::{
-    append::{Log, Record},
+    append::{Log, Record, Recovered},
     front::{Front, Terminal},
     reader::{Next, Omission, Reader, Why},
 };

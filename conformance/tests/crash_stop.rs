@@ -1,0 +1,113 @@
+//! SIGTERM (R-DUR-3): what runs is cancelled and settled, nothing new begins, and the daemon ends with 0.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use conformance::child::codex::{self, Fault, Place};
+use conformance::rig::{Codex, Daemon, Ended, Observed, Setup, function, refusal, scenario, text_result};
+use proto::client::text_input;
+use proto::v1::{self, Reason, event::Kind};
+use rustix::process::Signal;
+
+const SCHEMA: &str = r#"{"type":"object"}"#;
+
+fn is_stopped(end: &v1::TurnEnded) {
+    let want = (v1::TurnStatus::Cancelled, v1::EndCause::BridgeStopped);
+    assert_eq!((end.status(), end.cause()), want, "{end:?}");
+}
+
+#[test]
+fn a_running_turn_is_cancelled_and_readable_after_the_restart() {
+    let rules = ["R-DUR-3", "R-CAN-2", "R-CAN-4", "R-FN-7"];
+    scenario("stop_running", &rules, Setup::outer(), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"shell": {"command": "sleep 613", "yield_ms": 250}}]},
+                {"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let functions = vec![function("lookup", SCHEMA)];
+        let mut events = rig.start_turn(&session, rig.configuration(functions), "t-1", "look it up").await?;
+        let mut seen = Observed::default();
+        seen.call(&mut events).await?;
+        rig.wait_for_process(|process| process.command == "sleep 613").await?;
+        let family = rig.family()?;
+        rig.daemon.signal(Signal::TERM)?;
+        // Who observes sees the end before the daemon goes.
+        let seen = seen.to_the_end(&mut events).await?;
+        is_stopped(seen.end()?);
+        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
+        rig.all_gone(&family).await?;
+        assert!(!rig.place().socket().exists());
+
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let turn = session.turn("t-1").await?;
+        assert_eq!(turn.ended.as_ref(), Some(seen.end()?));
+        assert!(!turn.cancel_requested, "Core did not cancel it");
+        let again = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(again.events, seen.events);
+        let abandoned = seen.kinds().find_map(|kind| match kind {
+            Kind::FunctionCallAbandoned(abandoned) => Some(abandoned.reason()),
+            _ => None,
+        });
+        assert_eq!(abandoned, Some(v1::AbandonReason::ExecutionLost));
+        let late = session.submit(vec![text_result("t-1", "c1", "42")]).await;
+        refusal(late, Reason::CallAbandoned).public(409, "conflict_error");
+        let refused = session.prepare(rig.configuration(vec![function("lookup", SCHEMA)]), Vec::new()).await;
+        refusal(refused, Reason::NativeHistoryUnavailable);
+        rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()
+    });
+}
+
+#[test]
+fn nothing_new_begins_while_the_daemon_stops() {
+    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+    scenario("stop_draining", &["R-DUR-3", "R-CAN-4"], setup, async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let idle = rig.session().await?;
+        let ready = rig.prepare(&idle, rig.configuration(Vec::new())).await?;
+        // A Harness that ignores everything makes the stop long.
+        child.play(codex::with_fault(Place::AtInterrupt, Fault::Hangs))?;
+        let busy = rig.session().await?;
+        let mut events = rig.start_turn(&busy, rig.configuration(Vec::new()), "t-1", "hello").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        let fresh = rig.session().await?;
+        let client = rig.client().await?.with_patience(Duration::ZERO);
+        client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        rig.daemon.signal(Signal::TERM)?;
+        child.wait_for_mark(codex::MARK).await?;
+        let refused = fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await;
+        refusal(refused, Reason::Draining);
+        refusal(idle.start(&ready, "t-1", text_input("hello")).await, Reason::Draining);
+        let seen = seen.to_the_end(&mut events).await?;
+        is_stopped(seen.end()?);
+        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
+        rig.daemon = Daemon::start(rig.place()).await?;
+        refusal(idle.turn("t-1").await, Reason::NotFound).at("turn_id");
+        child.play(codex::healthy())?;
+        rig.whole_turn(&idle, "t-1", "hello").await?.completed()
+    });
+}
+
+#[test]
+fn a_second_signal_does_not_wait() {
+    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+    scenario("stop_twice", &["R-DUR-3", "R-CAN-4"], setup, async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        child.play(codex::with_fault(Place::AtInterrupt, Fault::Hangs))?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "hello").await?;
+        Observed::default().until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        let family = rig.family()?;
+        rig.daemon.signal(Signal::TERM)?;
+        child.wait_for_mark(codex::MARK).await?;
+        rig.daemon.signal(Signal::TERM)?;
+        assert_eq!(rig.daemon.wait(Duration::from_secs(4)).await?, Ended::Code(1));
+        // The keepers end what is left.
+        rig.all_gone(&family).await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let ended = session.turn("t-1").await?.ended.context("it goes on")?;
+        assert_eq!((ended.status(), ended.cause()), (v1::TurnStatus::Unknown, v1::EndCause::ExecutionLost));
+        Ok(())
+    });
+}

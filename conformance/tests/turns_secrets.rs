@@ -1,0 +1,197 @@
+//! The key of the model reaches the provider and nothing else, nobody is called but the provider, and a workspace starts
+//! nothing by its configuration.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use conformance::rig::{MODEL_KEY, Observed, Process, Rig, Setup, scenario};
+use proto::client::text_input;
+use proto::v1;
+use proto::v1::event::Kind;
+use serde_json::json;
+
+#[test]
+fn nothing_that_the_model_runs_sees_the_key() {
+    scenario("secret_of_tools", &["R-SEC-2", "R-SEC-6", "R-CTL-4"], Setup::outer(), async |rig| {
+        // The pattern does not match itself, and so not the command line that it stands in.
+        let pattern = format!("{}[{}]{}", &MODEL_KEY[..9], &MODEL_KEY[9..10], &MODEL_KEY[10..]);
+        let command = format!(
+            "env; cat /proc/self/environ | tr '\\0' '\\n'; tr '\\0' '\\n' </proc/$PPID/environ; \
+             echo found: $(grep -alE '{pattern}' /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null); \
+             echo files: $(grep -arlE '{pattern}' \"$HOME\" \"$CODEX_HOME\" . 2>/dev/null)"
+        );
+        let seen = run(rig, &command).await?;
+        let output = output(&seen)?;
+        assert!(output.contains("PATH="), "the environment was not shown: {output}");
+        assert!(output.contains("found:\n") && output.contains("files:\n"), "{output}");
+        assert!(!format!("{:?}", seen.events).contains(MODEL_KEY), "an event has the key");
+        for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
+            assert!(!output.contains(name), "{output}");
+        }
+        // It is in none of the daemon's files either: state, homes, logs.
+        let mut with_key = Vec::new();
+        search(rig.place().root(), MODEL_KEY.as_bytes(), &mut with_key)?;
+        assert_eq!(with_key, Vec::<PathBuf>::new());
+        for process in rig.family()? {
+            assert!(!process.command.contains(MODEL_KEY), "{process:?}");
+            for name in ["OPENAI_API_KEY", "CODEX_API_KEY", "HOME_OF_NOBODY"] {
+                assert_eq!(process.variable(name), None);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn nobody_is_called_but_the_provider() {
+    scenario("secret_calls_home", &["R-SEC-2", "R-CTL-4", "R-CTL-5"], Setup::outer(), async |rig| {
+        rig.provider
+            .script(r#"[{"play": [{"mark": "asked"}, {"gate": "go"}, {"text": {"chunks": ["Nobody else."]}}]}]"#)?;
+        let session = rig.session().await?;
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        let provider = rig.provider.address().port();
+        let mut called = remotes(rig)?;
+        session.start(&ready, "t-1", text_input("who is there")).await?;
+        rig.provider.wait_for_mark("asked").await?;
+        called.extend(remotes(rig)?);
+        rig.provider.open_gate("go");
+        Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+        called.extend(remotes(rig)?);
+        assert_eq!(called, BTreeSet::from([format!("tcp 0100007F:{provider:04X}")]), "remote ends of its sockets");
+        let requests = rig.provider.requests();
+        let paths: Vec<_> = requests.iter().map(|request| (&*request.method, &*request.path)).collect();
+        assert_eq!(paths, [("POST", "/v1/responses")]);
+        // What is switched off is not offered, and what is on a workspace by nature is.
+        let tools = requests[0].tools();
+        for tool in ["exec_command", "apply_patch", "web_search"] {
+            assert!(tools.iter().any(|offered| offered == tool), "{tool} is not in {tools:?}");
+        }
+        for word in ["spawn_agent", "goal", "memor", "request_user_input", "plugin"] {
+            assert!(!tools.iter().any(|offered| offered.contains(word)), "{word} is in {tools:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_configuration_of_a_workspace_starts_nothing() {
+    scenario("trust_workspace", &["R-PLC-1", "R-MCP-2"], Setup::outer(), async |rig| {
+        let mark = plant(rig)?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "hello").await?;
+        seen.completed()?;
+        assert_eq!(seen.messages(), ["hello"]);
+        assert!(!mark.exists(), "a server of the project was started");
+        let started: Vec<_> = rig.family()?.into_iter().filter(is_planted).collect();
+        assert!(started.is_empty(), "{started:#?}");
+        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        assert!(!info.harnesses[0].trust_workspace);
+        assert_eq!(info.harnesses[0].isolation, "outer");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_trusted_workspace_is_loaded_but_never_beside_a_key() {
+    let setup = Setup::outer().with("trust_workspace = true");
+    scenario("trust_granted", &["R-PLC-1"], setup, async |rig| {
+        let mark = plant(rig)?;
+        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        assert!(info.harnesses[0].trust_workspace);
+        let session = rig.session().await?;
+        let error = rig.prepare(&session, rig.configuration(Vec::new())).await.err();
+        let error = error.and_then(|error| error.downcast::<proto::client::Error>().ok());
+        assert_eq!(error.as_ref().and_then(proto::client::Error::reason), Some(v1::Reason::UnsupportedConfiguration));
+        assert!(!mark.exists());
+        // Without a key it is loaded: the planted server can start, so that its absence elsewhere means something.
+        let ready = session.prepare(rig.configuration(Vec::new()), Vec::new()).await?;
+        rig.wait_for_process(is_planted).await?;
+        session.start(&ready, "t-1", text_input("hello")).await?;
+        Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+        assert!(mark.exists());
+        Ok(())
+    });
+}
+
+/// Puts a repository into the workspace whose configuration declares a server; gives the file that the server makes.
+fn plant(rig: &Rig) -> anyhow::Result<PathBuf> {
+    let workspace = rig.workspace();
+    fs::create_dir_all(workspace.join(".git"))?;
+    fs::write(workspace.join(".git/HEAD"), "ref: refs/heads/main\n")?;
+    fs::create_dir_all(workspace.join(".codex"))?;
+    let mark = workspace.join("started-by-the-project");
+    let config = format!(
+        "[mcp_servers.planted]\ncommand = \"/bin/sh\"\nargs = [\"-c\", \"touch {}; exec sleep 691\"]\n",
+        mark.display()
+    );
+    fs::write(workspace.join(".codex/config.toml"), config)?;
+    Ok(mark)
+}
+
+fn is_planted(process: &Process) -> bool {
+    process.command == "sleep 691"
+}
+
+/// A Turn whose model runs one command.
+async fn run(rig: &Rig, command: &str) -> anyhow::Result<Observed> {
+    let steps = json!([{"play": [{"shell": {"command": command, "yield_ms": 15000}}]}, {"play": [{"text": {"chunks": ["Done."]}}]}]);
+    rig.provider.script(&steps.to_string())?;
+    let session = rig.session().await?;
+    let seen = rig.whole_turn(&session, "t-1", "run it").await?;
+    seen.completed()?;
+    Ok(seen)
+}
+
+fn output(seen: &Observed) -> anyhow::Result<String> {
+    let text = seen.kinds().find_map(|kind| match kind {
+        Kind::ToolCompleted(v1::ToolCompleted { output: Some(v1::Content { place }), .. }) => place.clone(),
+        _ => None,
+    });
+    match text {
+        Some(v1::content::Place::Text(text)) => Ok(text),
+        other => anyhow::bail!("no output: {other:?}"),
+    }
+}
+
+/// The files below a folder that hold these bytes.
+fn search(folder: &Path, bytes: &[u8], found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            search(&entry.path(), bytes, found)?;
+        } else if kind.is_file() && fs::read(entry.path())?.windows(bytes.len()).any(|window| window == bytes) {
+            found.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// The remote ends of all internet sockets of what the daemon has started, as `/proc` writes them; sockets that only
+/// listen have none.
+fn remotes(rig: &Rig) -> anyhow::Result<BTreeSet<String>> {
+    let mut inodes = BTreeSet::new();
+    for process in rig.family()? {
+        // A process may end while it is looked at.
+        for entry in fs::read_dir(format!("/proc/{}/fd", process.pid)).into_iter().flatten().flatten() {
+            let target = fs::read_link(entry.path()).unwrap_or_default().to_string_lossy().into_owned();
+            let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+            inodes.extend(inode.map(str::to_owned));
+        }
+    }
+    let mut remotes = BTreeSet::new();
+    for table in ["tcp", "tcp6", "udp", "udp6"] {
+        let text = fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            if let (Some(remote), Some(inode)) = (fields.get(2), fields.get(9))
+                && inodes.contains(*inode)
+                && !remote.ends_with(":0000")
+            {
+                remotes.insert(format!("{table} {remote}"));
+            }
+        }
+    }
+    Ok(remotes)
+}

@@ -1,0 +1,62 @@
+//! What the model runs may not call the bridge: its shell has the daemon's uid, and is refused all the same.
+
+use conformance::rig::{Observed, Rig, Setup, program, scenario};
+use proto::v1;
+use proto::v1::event::Kind;
+use serde_json::json;
+
+#[test]
+fn a_tool_of_the_model_is_refused_at_the_socket() {
+    scenario("socket_refuses_tools", &["R-SEC-1"], Setup::outer(), async |rig| {
+        let said = ask_from_the_shell(rig).await?;
+        assert!(!said.contains("answered by"), "a tool was answered: {said}");
+        for kind in ["plain", "hidden"] {
+            assert!(said.contains(&format!("{kind} asked: no")), "{said}");
+        }
+        // The daemon says so, and answers everybody else.
+        assert!(rig.daemon.log_text().contains("a peer of the socket was refused"), "{}", rig.daemon.log_text());
+        rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn the_same_tool_connects_where_the_check_is_off() {
+    let setup = Setup::outer().with("refuse_tools = false");
+    scenario("socket_check_off", &["R-SEC-1"], setup, async |rig| {
+        let said = ask_from_the_shell(rig).await?;
+        for kind in ["plain", "hidden"] {
+            assert!(said.contains(&format!("{kind} asked: yes")), "{said}");
+        }
+        Ok(())
+    });
+}
+
+/// The model's shell asks the bridge who it is: as a child, and as a process in a session of its own, without any of our
+/// variables, whose parent is gone. Gives what it printed.
+async fn ask_from_the_shell(rig: &Rig) -> anyhow::Result<String> {
+    let ask =
+        format!("{} ask --socket {}", program("runtime-bridge-conformance")?.display(), rig.place().socket().display());
+    let command = format!(
+        "{ask} && echo plain asked: yes || echo plain asked: no; \
+         mkfifo told; (env -i /bin/sh -c 'exec setsid /bin/sh -c \"({ask} && echo yes || echo no) >told 2>&1\"' & ); \
+         echo hidden asked: $(cat told | tail -n 1)"
+    );
+    let step = json!([{"play": [{"shell": {"command": command, "yield_ms": 15000}}]}, {"play": [{"text": {"chunks": ["Asked."]}}]}]);
+    rig.provider.script(&step.to_string())?;
+    let session = rig.session().await?;
+    let seen = rig.whole_turn(&session, "t-1", "ask the bridge").await?;
+    seen.completed()?;
+    output(&seen)
+}
+
+fn output(seen: &Observed) -> anyhow::Result<String> {
+    let text = seen.kinds().find_map(|kind| match kind {
+        Kind::ToolCompleted(v1::ToolCompleted { output: Some(v1::Content { place }), .. }) => place.clone(),
+        _ => None,
+    });
+    match text {
+        Some(v1::content::Place::Text(text)) => Ok(text),
+        other => anyhow::bail!("no output: {other:?}"),
+    }
+}
