@@ -17,6 +17,9 @@ fn key(value: &str) -> Vec<v1::Credential> {
     vec![v1::Credential { name: "model".into(), value: value.into() }]
 }
 
+/// A change of a configuration.
+type Change<'a> = &'a dyn Fn(&mut v1::ExecutionConfiguration);
+
 /// Prepares with a configuration that is changed in one thing.
 async fn prepare(
     rig: &Rig,
@@ -199,7 +202,7 @@ fn the_configuration_of_a_live_executor_is_frozen() {
                 rig.client().await?.release_preparation(request).await?;
             }
             let provider = v1::ModelProvider { protocol: 1, base_url: "https://example.com/v1".into() };
-            let changes: [(&str, &dyn Fn(&mut v1::ExecutionConfiguration)); 5] = [
+            let changes: [(&str, Change<'_>); 5] = [
                 ("model", &|c| c.model = "gpt-5.4".into()),
                 ("instructions", &|c| c.instructions = "Be brief.".into()),
                 ("model_provider", &|c| c.provider = Some(Provider::ModelProvider(provider.clone()))),

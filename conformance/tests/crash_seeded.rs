@@ -11,9 +11,9 @@ use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use tokio::time;
 
 /// How many times the daemon is killed.
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 40;
 /// The same where there is more time (`RUNTIME_BRIDGE_LONG`).
-const LONG: u64 = 30;
+const LONG: u64 = 200;
 /// The latest moment of a kill; a whole Turn takes less.
 const LATEST_MS: u64 = 220;
 

@@ -182,6 +182,27 @@ fn a_cancel_works_while_the_provider_says_nothing_at_all() {
     });
 }
 
+#[test]
+fn a_cancel_works_while_a_request_is_tried_again() {
+    scenario("cancel_retry", &["R-CAN-1", "R-CAN-3", "R-EVT-10"], Setup::outer(), async |rig| {
+        rig.provider.script(
+            r#"[{"match": "try it", "times": 2, "play": [{"text": {"chunks": ["half"], "open": true}}, "drop"]}, {"match": "try it", "play": ["hang"]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let mut events = start(rig, &session, "t-1", "try it").await?;
+        let mut seen = Observed::default();
+        for _ in 0..2 {
+            seen.until(&mut events, |kind| matches!(kind, Kind::ProviderRetry(_)).then_some(())).await?;
+        }
+        assert_eq!(session.cancel("t-1", None).await?.outcome(), CancelOutcome::Settled);
+        let seen = seen.to_the_end(&mut events).await?;
+        cancelled(&seen)?;
+        assert_eq!(seen.messages(), [""; 0]);
+        rig.provider.reset();
+        goes_on(rig, &session, "try it").await
+    });
+}
+
 async fn start(rig: &Rig, session: &Session, turn_id: &str, prompt: &str) -> anyhow::Result<TurnEvents> {
     rig.start_turn(session, rig.configuration(Vec::new()), turn_id, prompt).await
 }

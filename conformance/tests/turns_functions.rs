@@ -29,7 +29,7 @@ fn a_call_waits_for_its_result_and_the_receipt_follows_it() {
 
         let turn = session.turn("t-1").await?;
         assert_eq!(turn.phase(), v1::TurnPhase::RequiresAction);
-        assert_eq!(actions(&turn), [call.clone()]);
+        assert_eq!(actions(&turn), std::slice::from_ref(&call));
         assert_eq!(turn.last_sequence, seen.events.len() as u64, "nothing follows the call before its result");
 
         let outcomes = session.submit(vec![text_result("t-1", "c1", "the answer is 42")]).await?;

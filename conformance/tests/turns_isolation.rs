@@ -1,7 +1,10 @@
 //! The Harness's own sandbox, where the machine has what it needs; where it has not, the bridge says so before anything
 //! is started.
 
-use conformance::rig::{Isolation, Observed, Setup, function, refused, scenario, text_result};
+use std::path::{Path, PathBuf};
+
+use conformance::rig::{Codex, Isolation, Observed, Rig, Setup, codex, function, refused, scenario, text_result};
+use proto::client::Session;
 use proto::v1;
 use proto::v1::Reason;
 use proto::v1::event::Kind;
@@ -11,21 +14,13 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
     let setup = Setup { isolation: Isolation::Native, ..Setup::default() };
     scenario("isolation_native", &["R-PLC-1", "R-CAP-1", "R-PRE-1"], setup, async |rig| {
         let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        let [codex] = &info.harnesses[..] else { anyhow::bail!("{:?}", info.harnesses) };
-        assert_eq!((codex.kind.as_str(), codex.isolation.as_str()), ("codex", "native"));
+        let [declared] = &info.harnesses[..] else { anyhow::bail!("{:?}", info.harnesses) };
+        assert_eq!((declared.kind.as_str(), declared.isolation.as_str()), ("codex", "native"));
         let session = rig.session().await?;
-        let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
-        if !codex.available {
+        if !declared.available {
             // This is what there is to show on a machine without user namespaces.
-            eprintln!("the native scenario did not run: {}", codex.unavailable_reason);
-            assert!(codex.unavailable_reason.contains("sandbox"), "{}", codex.unavailable_reason);
-            let prepared = rig.prepare(&session, configuration).await;
-            let prepared =
-                prepared.map_err(|error| error.downcast::<proto::client::Error>().expect("an error of the client"));
-            let refusal = refused(prepared, Reason::HarnessUnavailable)?;
-            assert!(refusal.message.contains("isolation"), "what to do is not said: {}", refusal.message);
-            assert_eq!(rig.provider.requests().len(), 0);
-            return Ok(());
+            eprintln!("the native sandbox was not tried: {}", declared.unavailable_reason);
+            return says_so(rig, &session, declared).await;
         }
         let outside = rig.place().root().join("outside.txt");
         let command = format!(
@@ -37,6 +32,7 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
             {"play": [{"shell": {"command": command}}, {"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
             {"play": [{"text": {"chunks": ["Done."]}}]}]);
         rig.provider.script(&steps.to_string())?;
+        let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
         let mut events = rig.start_turn(&session, configuration, "t-1", "try it").await?;
         let mut seen = Observed::default();
         seen.call(&mut events).await?;
@@ -53,4 +49,50 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
         assert!(!output.contains("connected"), "the sandbox lets connections out: {output}");
         Ok(())
     });
+}
+
+#[test]
+fn a_sandbox_that_does_not_work_makes_the_harness_unavailable() {
+    let setup =
+        Setup { isolation: Isolation::Native, codex: Codex::At(without_sandbox().unwrap()), ..Setup::default() };
+    scenario("isolation_native_broken", &["R-PLC-1", "R-CAP-1", "R-PRE-1"], setup, async |rig| {
+        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        let session = rig.session().await?;
+        says_so(rig, &session, &info.harnesses[0]).await
+    });
+    // Where the machine isolates, the same program is good enough.
+    let setup = Setup { codex: Codex::At(without_sandbox().unwrap()), ..Setup::outer() };
+    scenario("isolation_outer_without_sandbox", &["R-PLC-1", "R-CAP-1"], setup, async |rig| {
+        let session = rig.session().await?;
+        rig.whole_turn(&session, "t-1", "hello").await?.completed()
+    });
+}
+
+/// The declaration and the preparation say that the sandbox does not work, and what to do; nothing is started.
+async fn says_so(rig: &Rig, session: &Session, codex: &v1::HarnessDeclaration) -> anyhow::Result<()> {
+    assert!(!codex.available);
+    for word in ["sandbox", "isolation"] {
+        assert!(codex.unavailable_reason.contains(word), "{}", codex.unavailable_reason);
+    }
+    let prepared = rig.prepare(session, rig.configuration(Vec::new())).await;
+    let refusal = refused(prepared, Reason::HarnessUnavailable)?;
+    assert!(refusal.message.contains("isolation"), "what to do is not said: {}", refusal.message);
+    assert_eq!(rig.provider.requests().len(), 0);
+    let running: Vec<_> = rig.family()?.into_iter().filter(|one| one.command.contains("app-server")).collect();
+    assert!(running.is_empty(), "{running:#?}");
+    Ok(())
+}
+
+/// The real Codex, but that its sandbox finds no namespaces.
+fn without_sandbox() -> anyhow::Result<PathBuf> {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("without-sandbox-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let path = dir.join("codex");
+    let text = format!(
+        "#!/bin/sh\nif [ \"$1\" = sandbox ]; then echo 'no user namespaces here' >&2; exit 1; fi\nexec '{}' \"$@\"\n",
+        codex()?.display()
+    );
+    std::fs::write(&path, text)?;
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    Ok(path)
 }

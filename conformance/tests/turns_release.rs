@@ -31,7 +31,7 @@ fn a_release_settles_the_turn_that_runs() {
         let alive: Vec<_> = rig.family()?.into_iter().filter(|process| family.contains(process)).collect();
         assert!(alive.is_empty(), "{alive:#?}");
         // The observer is fenced and does not see the end; whoever binds next does.
-        refused(seen.to_the_end(&mut events).await.map_err(client_error), Reason::AssignmentStale)?;
+        refused(seen.to_the_end(&mut events).await, Reason::AssignmentStale)?;
         refused(session.turn("t-1").await, Reason::AssignmentStale)?;
         let next = bind_anew(rig, &session, "a-2").await?;
         let turn = next.turn("t-1").await?;
@@ -63,7 +63,7 @@ fn a_release_removes_the_home_when_asked_and_leaves_the_workspace() {
         let next = bind_anew(rig, &session, "a-2").await?;
         assert_eq!(next.turn("t-1").await?.phase(), v1::TurnPhase::Ended);
         let prepared = rig.prepare(&next, rig.configuration(Vec::new())).await;
-        refused(prepared.map_err(client_error), Reason::NativeHistoryUnavailable)?;
+        refused(prepared, Reason::NativeHistoryUnavailable)?;
         Ok(())
     });
 }
@@ -97,7 +97,7 @@ fn a_released_session_takes_a_new_assignment_only() {
         assert_eq!(refusal.metadata.get("state").map(String::as_str), Some("released"));
         assert_eq!(refusal.metadata.get("epoch").map(String::as_str), Some("2"));
         let again = bind_anew(rig, &session, "a-1").await;
-        refused(again.map_err(client_error), Reason::AssignmentStale)?;
+        refused(again, Reason::AssignmentStale)?;
         let next = bind_anew(rig, &session, "a-2").await?;
         let again = Observed::default().to_the_end(&mut next.turn_events("t-1")).await?;
         assert_eq!(again.events, seen.events, "earlier Turns stay readable");
@@ -130,10 +130,6 @@ async fn bind_anew(rig: &Rig, session: &Session, assignment_id: &str) -> anyhow:
     let workspace = v1::Workspace { environment_id: "env-1".into(), directory };
     let placement = v1::bind_assignment_request::Placement::Workspace(workspace);
     Ok(Session::bind(rig.client().await?, assignment, placement).await?)
-}
-
-fn client_error(error: anyhow::Error) -> proto::client::Error {
-    error.downcast().expect("an error of the client")
 }
 
 /// The native homes in the daemon's state.

@@ -123,8 +123,7 @@ fn a_result_for_a_turn_that_failed_finds_its_call_abandoned() {
         public(&refusal, "409", "conflict_error");
         // The history is not replaced by an empty one.
         let prepared = rig.prepare(&session, rig.configuration(vec![function("lookup", SCHEMA)])).await;
-        let error = prepared.err().and_then(|error| error.downcast::<proto::client::Error>().ok());
-        assert_eq!(error.and_then(|error| error.reason()), Some(Reason::NativeHistoryUnavailable));
+        refused(prepared, Reason::NativeHistoryUnavailable)?;
         Ok(())
     });
 }

@@ -93,8 +93,8 @@ impl Items {
                     status: self.work_status(&item.status),
                     tool: tool.clone(),
                     output: item.aggregated_output,
-                    // A command that was stopped has -1, which is no exit code.
-                    exit_code: item.exit_code.filter(|code| *code >= 0),
+                    // A command that was stopped has -1, or 128 and the signal; neither is an exit code of its own.
+                    exit_code: item.exit_code.filter(|code| *code >= 0 && !self.stopping),
                     duration: item.duration_ms.map(Duration::from_millis),
                 };
                 ended(item.id, tool, end)
@@ -333,10 +333,13 @@ mod tests {
         let (mut items, mut out) = (Items::default(), Vec::new());
         items.started(item(r#"{"type":"commandExecution","id":"e","command":"ls","cwd":"/w"}"#), &mut out);
         items.stop();
-        let end = r#"{"type":"commandExecution","id":"e","command":"ls","cwd":"/w","status":"failed","exitCode":-1}"#;
-        items.completed(item(end), &mut out);
-        let Some(Report::ToolCompleted { end, .. }) = out.pop() else { panic!("no end") };
-        assert_eq!((end.status, end.exit_code), (ToolStatus::Incomplete, None));
+        for code in [-1, 137] {
+            let end =
+                r#"{"type":"commandExecution","id":"e","command":"ls","cwd":"/w","status":"failed","exitCode":CODE}"#;
+            items.completed(item(&end.replace("CODE", &code.to_string())), &mut out);
+            let Some(Report::ToolCompleted { end, .. }) = out.pop() else { panic!("no end") };
+            assert_eq!((end.status, end.exit_code), (ToolStatus::Incomplete, None));
+        }
     }
 
     #[test]

@@ -73,7 +73,10 @@ fn parse(path: &Path, text: &str) -> Result<File, Error> {
         let line = error.span().map_or(1, |span| {
             1 + text.as_bytes()[..span.start.min(text.len())].iter().filter(|b| **b == b'\n').count()
         });
-        Error::Parse { path: path.to_owned(), text: format!("line {line}: {}", error.message()) }
+        // An error of a type tells what it found and not where; the key stands on the line, and a value is never repeated from there.
+        let key = text.lines().nth(line - 1).and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());
+        let at = if key.is_empty() || error.message().contains(key) { String::new() } else { format!(", `{key}`") };
+        Error::Parse { path: path.to_owned(), text: format!("line {line}{at}: {}", error.message()) }
     })
 }
 

@@ -116,10 +116,15 @@ pub fn text_result(turn_id: &str, call_id: &str, text: &str) -> v1::FunctionResu
 ///
 /// # Errors
 /// When the call was not refused, or for another reason.
-pub fn refused<T: Debug>(result: Result<T, proto::client::Error>, reason: v1::Reason) -> anyhow::Result<Refusal> {
-    match result {
-        Err(error) if error.reason() == Some(reason) => Ok(error.refusal().cloned().context("no refusal")?),
-        other => anyhow::bail!("{reason:?} was due, and the answer is {other:?}"),
+pub fn refused<T: Debug, E: Into<anyhow::Error>>(result: Result<T, E>, reason: v1::Reason) -> anyhow::Result<Refusal> {
+    let error = match result {
+        Ok(answer) => anyhow::bail!("{reason:?} was due, and the answer is {answer:?}"),
+        Err(error) => error.into(),
+    };
+    let refusal = error.downcast_ref::<proto::client::Error>().and_then(proto::client::Error::refusal);
+    match refusal.filter(|refusal| refusal.reason == Some(reason)) {
+        Some(refusal) => Ok(refusal.clone()),
+        None => Err(error.context(format!("{reason:?} was due"))),
     }
 }
 

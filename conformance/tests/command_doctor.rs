@@ -1,0 +1,73 @@
+//! `runtime-bridge doctor`: says which Harness is usable, why not, and what to do (R-OBS-2).
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::{env, fs};
+
+use conformance::rig::{codex, program};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn doctor(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program("runtime-bridge").unwrap());
+    command.arg("doctor").args(arguments).current_dir(folder).env_clear();
+    command.env("HOME", folder).env("PATH", env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+    let (state, socket) = (folder.join("state"), folder.join("s"));
+    command.arg("--state").arg(state).arg("--socket").arg(socket).output().unwrap()
+}
+
+#[track_caller]
+fn check(output: &Output, code: i32, wants: &[&str]) {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{out}{err}");
+    for want in wants {
+        assert!(out.contains(want), "{want:?} is not in {out}{err}");
+    }
+    assert!((1..=15).contains(&out.lines().count()), "{out}");
+}
+
+#[test]
+fn a_usable_harness_is_told_with_its_path_and_version() {
+    let folder = folder("good");
+    let codex = codex().unwrap();
+    let path = codex.to_str().unwrap();
+    let output = doctor(&folder, &["--codex", path, "--isolation", "outer"]);
+    check(&output, 0, &["codex", path, "0.171.0", "outer", "usable"]);
+    // It looked, and made nothing.
+    assert!(!folder.join("state").exists() && !folder.join("s").exists());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn an_unusable_harness_is_told_with_what_to_do() {
+    let folder = folder("bad");
+    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--isolation", "outer"]);
+    check(&output, 1, &["/nonexistent/codex", "does not exist", "install"]);
+    fs::write(folder.join("codex"), "").unwrap();
+    let output = doctor(&folder, &["--codex", "codex", "--isolation", "outer"]);
+    check(&output, 1, &["not executable"]);
+    let codex = codex().unwrap();
+    let output = doctor(
+        &folder,
+        &["--codex", codex.to_str().unwrap(), "--isolation", "outer", "--keeper", "/nonexistent/keeper"],
+    );
+    check(&output, 1, &["/nonexistent/keeper", "keeper"]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn wrong_settings_are_told_as_at_the_start_of_the_daemon() {
+    let folder = folder("settings");
+    fs::write(folder.join("config.toml"), "stat = \"x\"\n").unwrap();
+    let output = doctor(&folder, &["--config", "config.toml"]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(10), "{err}");
+    assert!(err.contains("line 1") && err.contains("stat"), "{err}");
+    fs::remove_dir_all(folder).unwrap();
+}

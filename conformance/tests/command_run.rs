@@ -1,0 +1,284 @@
+//! `runtime-bridge run`: a whole Turn of the real Codex from one command line, with the bundled provider; what it shows, and the codes
+//! with which it ends.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Output, Stdio};
+use std::{env, fs};
+
+use anyhow::Context;
+use conformance::provider::Provider;
+use conformance::rig::{Setup, codex, processes, program, scenario};
+use proto::v1::{self, Reason};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::Command;
+
+/// Folders of one command line, below the build's own.
+struct Desk {
+    root: PathBuf,
+}
+
+impl Desk {
+    fn new(name: &str) -> anyhow::Result<Self> {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{name}-{}", std::process::id()));
+        for folder in ["home", "work"] {
+            fs::create_dir_all(root.join(folder))?;
+        }
+        Ok(Self { root })
+    }
+
+    /// `runtime-bridge` with these arguments, in an environment of its own.
+    fn command(&self, arguments: &[&str]) -> anyhow::Result<Command> {
+        let mut command = Command::new(program("runtime-bridge")?);
+        command.args(arguments).current_dir(&self.root).env_clear().env("HOME", self.root.join("home"));
+        command.env("PATH", env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null()).kill_on_drop(true);
+        Ok(command)
+    }
+
+    /// The same for `run` on the folder `work`, with the real Codex.
+    fn run(&self, arguments: &[&str]) -> anyhow::Result<Command> {
+        let codex = codex()?;
+        let codex = codex.to_str().context("a path that is not UTF-8")?;
+        let always = ["run", "--harness", "codex", "--workspace", "work", "--isolation", "outer", "--codex", codex];
+        self.command(&[&always, arguments].concat())
+    }
+
+    fn script(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.root.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n"))?;
+        Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
+    }
+
+    /// Nothing that works in these folders is left.
+    fn is_empty(&self) -> anyhow::Result<()> {
+        let ours = self.root.to_string_lossy().into_owned();
+        let mut left = processes()?;
+        left.retain(|process| !process.zombie && process.pid != std::process::id() && process.shows(&ours));
+        anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
+        Ok(())
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // In the build's own folder it hurts nobody.
+            _ = fs::remove_dir_all(&self.root);
+        }
+    }
+}
+
+fn block_on(test: impl Future<Output = anyhow::Result<()>>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limit = std::time::Duration::from_secs(50);
+    runtime.block_on(async { tokio::time::timeout(limit, test).await }).unwrap().unwrap();
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn ends_with(output: &Output, code: i32) -> (String, String) {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "stdout: {out}\nstderr: {err}");
+    (out, err)
+}
+
+#[test]
+fn a_text_is_answered() {
+    block_on(async {
+        let desk = Desk::new("text")?;
+        let output = desk.run(&["--mock", "hello from the desk"])?.output().await?;
+        let (out, _) = ends_with(&output, 0);
+        assert!(out.contains("hello from the desk"), "{out}");
+        assert!(!out.contains('\u{1b}'), "colours in a pipe: {out:?}");
+        desk.is_empty()
+    });
+}
+
+#[test]
+fn a_prompt_comes_from_standard_input_too() {
+    block_on(async {
+        let desk = Desk::new("stdin")?;
+        let mut child = desk.run(&["--mock", "-"])?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut stdin = child.stdin.take().context("no stdin")?;
+        tokio::io::AsyncWriteExt::write_all(&mut stdin, b"hello from a pipe\n").await?;
+        drop(stdin);
+        let (out, _) = ends_with(&child.wait_with_output().await?, 0);
+        assert!(out.contains("hello from a pipe"), "{out}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_function_is_a_program() {
+    block_on(async {
+        let desk = Desk::new("function")?;
+        let schema = r#"{"type":"object","required":["city"],"properties":{"city":{"type":"string"}}}"#;
+        fs::write(desk.root.join("schema.json"), schema)?;
+        desk.script("weather", "read arguments; echo \"sunny, given $arguments\"")?;
+        desk.script("broken", "echo half; echo 'no weather today' >&2; exit 3")?;
+        let functions = ["--function", "weather=schema.json:./weather", "--function", "storm=schema.json:./broken"];
+        let output = desk.run(&[&functions as &[_], &["--mock", "call weather"]].concat())?.output().await?;
+        let (out, _) = ends_with(&output, 0);
+        assert!(out.contains(r#"The answer was: sunny, given {"city":"text"}"#), "{out}");
+        // One that fails says so to the model, with its last words.
+        let output = desk.run(&[&functions as &[_], &["--mock", "call storm"]].concat())?.output().await?;
+        let (out, _) = ends_with(&output, 0);
+        assert!(out.contains("The function failed.") && out.contains("no weather today"), "{out}");
+        desk.is_empty()
+    });
+}
+
+#[test]
+fn events_are_lines_of_json() {
+    block_on(async {
+        let desk = Desk::new("json")?;
+        let output = desk.run(&["--mock", "--json", "hello"])?.output().await?;
+        let (out, _) = ends_with(&output, 0);
+        let events = out.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+        let sequences: Vec<_> = events.iter().map(|event| event["sequence"].as_u64()).collect();
+        assert_eq!(sequences, (1..=events.len() as u64).map(Some).collect::<Vec<_>>());
+        assert!(events[0]["turn_started"]["native"]["session_id"].is_string(), "{}", events[0]);
+        assert_eq!(events[events.len() - 1]["turn_ended"]["status"], "completed");
+        let said = events.iter().filter_map(|event| event["message_completed"]["text"]["text"].as_str());
+        assert_eq!(said.collect::<Vec<_>>(), ["hello"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_interrupt_cancels_and_waits() {
+    block_on(async {
+        let desk = Desk::new("interrupt")?;
+        let mut child = desk.run(&["--mock", "--json", "sleep"])?.stdout(Stdio::piped()).spawn()?;
+        let pid =
+            child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw).context("no process id")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        loop {
+            let line = lines.next_line().await?.context("it ended before the command began")?;
+            if line.contains("\"tool_started\"") {
+                break;
+            }
+        }
+        kill_process(pid, Signal::INT)?;
+        let mut rest = String::new();
+        lines.into_inner().read_to_string(&mut rest).await?;
+        let status: ExitStatus = child.wait().await?;
+        assert_eq!(status.code(), Some(3), "{rest}");
+        let last: Value = serde_json::from_str(rest.lines().last().context("nothing more")?)?;
+        assert_eq!(
+            (&last["turn_ended"]["status"], &last["turn_ended"]["cause"]),
+            (&"cancelled".into(), &"requested".into())
+        );
+        // It waited: the command is gone, and so are the daemon's Harness and the provider.
+        desk.is_empty()
+    });
+}
+
+#[test]
+fn a_failed_turn_has_a_code_and_says_why() {
+    block_on(async {
+        let desk = Desk::new("failed")?;
+        let provider = Provider::start(Vec::new()).await?;
+        provider.script(r#"[{"always": true, "play": [{"http": {"status": 401, "message": "no such key"}}]}]"#)?;
+        let key = desk.root.join("key");
+        fs::write(&key, "sk-canary-of-a-file\n")?;
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
+        let url = provider.base_url();
+        let output = desk.run(&["--provider", &url, "--key-file", "key", "hello"])?.output().await?;
+        let (out, err) = ends_with(&output, 1);
+        assert!(format!("{out}{err}").contains("authentication"), "{out}\n{err}");
+        assert!(!format!("{out}{err}").contains("canary"), "{out}\n{err}");
+        let used = provider.model_requests();
+        assert_eq!(used[0].header("authorization"), Some("Bearer sk-canary-of-a-file"));
+        // A key file that others may read is refused before anything starts.
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644))?;
+        let output = desk.run(&["--provider", &url, "--key-file", "key", "hello"])?.output().await?;
+        let (_, err) = ends_with(&output, 2);
+        assert!(err.contains("0600") || err.contains("others"), "{err}");
+        desk.is_empty()
+    });
+}
+
+#[test]
+fn a_wrong_command_line_is_told_in_one_line() {
+    block_on(async {
+        let desk = Desk::new("usage")?;
+        let one_line = |err: &str| assert_eq!(err.trim_end().lines().count(), 1, "{err}");
+        let output = desk.command(&["run", "--harness", "codex", "--mock", "hello"])?.output().await?;
+        let (out, err) = ends_with(&output, 2);
+        assert!(err.contains("--workspace DIR is needed") && out.is_empty(), "{err}");
+        one_line(&err);
+        let output = desk.run(&["hello"])?.output().await?;
+        let (out, err) = ends_with(&output, 2);
+        assert!(err.contains("OPENAI_API_KEY") && err.contains("--mock") && out.is_empty(), "{err}");
+        one_line(&err);
+        for (arguments, want) in [
+            (&["--workspace", "missing", "--mock", "hi"] as &[_], "missing"),
+            (&["--workspace", "work", "--mock", " "], "empty"),
+            (&["--workspace", "work", "--mock", "--function", "f=nowhere.json:./x", "hi"], "nowhere.json"),
+            (&["--workspace", "work", "--mock", "--function", "f", "hi"], "f"),
+        ] {
+            let arguments = [&["run", "--harness", "codex"], arguments].concat();
+            let (out, err) = ends_with(&desk.command(&arguments)?.output().await?, 2);
+            assert!(err.contains(want) && out.is_empty(), "{err}");
+            one_line(&err);
+        }
+        // A Harness that is not there is a failure, not a usage error.
+        let arguments =
+            ["run", "--harness", "codex", "--workspace", "work", "--codex", "/nonexistent/codex", "--mock", "hi"];
+        let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
+        assert!(err.contains("/nonexistent/codex") && err.contains("install"), "{err}");
+        one_line(&err);
+        desk.is_empty()
+    });
+}
+
+#[test]
+fn a_running_daemon_is_used_and_left_as_it_was() {
+    scenario("run_endpoint", &["R-ASG-4"], Setup::outer(), async |rig| {
+        let desk = Desk::new("endpoint")?;
+        let endpoint = format!("unix:{}", rig.place().socket().display());
+        let (workspace, url) = (rig.workspace().to_string_lossy().into_owned(), rig.provider.base_url());
+        let arguments = [
+            "run",
+            "--harness",
+            "codex",
+            "--workspace",
+            &workspace,
+            "--endpoint",
+            &endpoint,
+            "--provider",
+            &url,
+            "--json",
+            "hello",
+        ];
+        let mut command = desk.command(&arguments)?;
+        let output = command.env("OPENAI_API_KEY", "sk-of-the-environment").output().await?;
+        let (out, _) = ends_with(&output, 0);
+        assert!(out.lines().last().is_some_and(|line| line.contains("\"completed\"")), "{out}");
+        let bearer = Some("Bearer sk-of-the-environment");
+        assert_eq!(rig.provider.model_requests()[0].header("authorization"), bearer);
+        // Its Session is released: no Executor is left, and no state of a daemon of its own was made.
+        rig.only(&[]).await?;
+        assert!(!desk.root.join("home/.local").exists());
+        // A daemon that is not there.
+        let arguments =
+            ["run", "--harness", "codex", "--workspace", "work", "--endpoint", "unix:/nonexistent/s", "--mock", "hi"];
+        let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
+        assert!(err.contains("connect"), "{err}");
+        // One that refuses, with its reason.
+        let arguments = ["run", "--harness", "codex", "--workspace", "work", "--endpoint", &endpoint, "--mock", "hi"];
+        let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
+        assert!(err.contains(Reason::InvalidRequest.as_str_name().trim_start_matches("REASON_")), "{err}");
+        assert!(err.contains("workspace_roots"), "{err}");
+        rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        Ok(())
+    });
+}
