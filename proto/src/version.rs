@@ -44,6 +44,7 @@ impl FromStr for Version {
     fn from_str(text: &str) -> Result<Self, Malformed> {
         let number = |part: &str| match part {
             "" => Err(Malformed),
+            padded if padded.len() > 1 && padded.starts_with('0') => Err(Malformed),
             digits if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().map_err(|_| Malformed),
             _ => Err(Malformed),
         };
@@ -62,7 +63,7 @@ mod tests {
         {
             assert_eq!(text.parse::<Version>().unwrap().is_accepted(), accepted, "{text}");
         }
-        for text in ["", "0", "0.", ".1", "+0.1", "0.1.2", "a.b", "0.99999999999"] {
+        for text in ["", "0", "0.", ".1", "+0.1", "0.1.2", "00.1", "0.01", "a.b", "0.99999999999"] {
             assert!(text.parse::<Version>().is_err(), "{text}");
         }
     }

@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    os::unix::{fs::FileTypeExt as _, net::UnixStream as StdStream},
+    os::unix::{
+        fs::{FileTypeExt as _, MetadataExt as _},
+        net::UnixStream as StdStream,
+    },
     path::{Path, PathBuf},
     pin::Pin,
     task::{Context, Poll},
@@ -73,6 +76,8 @@ pub(crate) struct Gate {
 pub(crate) struct Listener {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and number of the file that was made.
+    file: Option<(u64, u64)>,
     gate: Gate,
 }
 
@@ -100,7 +105,8 @@ impl Listener {
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
-        Ok(Self { listener: bound.map_err(io)?, path: owned(), gate })
+        let listener = bound.map_err(io)?;
+        Ok(Self { listener, path: owned(), file: file_at(path), gate })
     }
 
     /// The connections that are let in, for ever.
@@ -127,12 +133,19 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path)
+        // Another daemon may have taken the path over; its socket is not ours to remove.
+        if self.file.is_some()
+            && file_at(&self.path) == self.file
+            && let Err(error) = std::fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(path = %self.path.display(), %error, "the socket could not be removed");
         }
     }
+}
+
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 impl Gate {

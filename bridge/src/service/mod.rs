@@ -70,6 +70,9 @@ fn check_version<T>(request: &Request<T>) -> Result<(), Refusal> {
     let header = request.metadata().get(version::HEADER).ok_or_else(|| {
         Refusal::invalid(version::HEADER, format!("every call carries the metadata `{}`", version::HEADER))
     })?;
+    if request.metadata().get_all(version::HEADER).iter().count() > 1 {
+        return Err(Refusal::invalid(version::HEADER, "the version is given more than once"));
+    }
     let asked: Option<version::Version> = header.to_str().ok().and_then(|text| text.parse().ok());
     let asked = asked.ok_or_else(|| Refusal::invalid(version::HEADER, "the version is not of the form MAJOR.MINOR"))?;
     if asked.is_accepted() {
@@ -130,7 +133,7 @@ impl Runtime for Service {
         let wire = request.into_inner();
         let (session_id, fence) = request::assignment(wire.assignment).map_err(status)?;
         let placement = request::placement(wire.placement).map_err(status)?;
-        let front = self.registry.find_or_begin(Key { principal, session_id });
+        let front = self.registry.find_or_begin(Key { principal, session_id }, &placement).await.map_err(status)?;
         let bound = front.ask(|reply| Command::Bind { fence, placement, reply }).await.map_err(status)?;
         let directory = match bound.placement {
             adapters::harness::Placement::None => String::new(),

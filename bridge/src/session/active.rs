@@ -1,6 +1,6 @@
 //! A Turn at work: the state machine with its log, its journal row and those who wait for it.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use adapters::harness::{AbandonReason, Failure, FailureCode, FunctionResult, Order, Report};
 use bytes::Bytes;
@@ -15,13 +15,16 @@ use crate::{
         calls::{self, Digest, Known},
         event::{CancelCause, Event},
         log::{Front, Log, Record},
-        machine::{Effect, Input, Turn},
+        machine::{Effect, Input, Phase, Turn},
         split::split,
     },
 };
 
 /// Bytes of events that are kept for a file that does not take them, before the Turn is given up (R-DUR-4).
 const MAX_UNWRITTEN: usize = 8 << 20;
+
+/// Between two tries to store the end of a Turn.
+const END_AGAIN: Duration = Duration::from_secs(1);
 
 /// A Turn that is not over.
 #[derive(Debug)]
@@ -44,7 +47,17 @@ pub(super) struct Active {
     orders: VecDeque<Order>,
     evidence: Vec<(Instant, String)>,
     waiters: Vec<(Instant, Reply<Snapshot>)>,
+    /// The end, until the journal has it.
+    ending: Option<Ending>,
     ended: Option<Bytes>,
+}
+
+/// An end that nobody has seen.
+#[derive(Debug)]
+struct Ending {
+    record: EndRecord,
+    abandoned: &'static str,
+    next_try: Instant,
 }
 
 /// What a Turn is begun with.
@@ -80,6 +93,7 @@ impl Active {
             orders: VecDeque::from([Order::Start { input, client_id }]),
             evidence: Vec::new(),
             waiters: Vec::new(),
+            ending: None,
             ended: None,
         }
     }
@@ -110,7 +124,8 @@ impl Active {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let evidence = self.evidence.iter().map(|(at, _)| *at);
-        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).min()
+        let ending = self.ending.iter().map(|ending| ending.next_try);
+        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).min()
     }
 
     /// Fences observers of lower epochs (R-ASG-2).
@@ -121,9 +136,16 @@ impl Active {
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot {
             turn_id: self.turn_id.clone(),
-            phase: self.machine.phase(),
+            phase: match self.machine.phase() {
+                // An end that is not stored is none: it could not be told again after a restart.
+                Phase::Ended if self.ended.is_none() => Phase::Settling,
+                phase => phase,
+            },
             required: self.machine.required_actions().cloned().collect(),
-            last_sequence: self.unwritten.unwrap_or_else(|| self.log.last_sequence()),
+            last_sequence: match self.unwritten {
+                Some(sequence) if self.ended.is_some() => sequence,
+                Some(_) | None => self.log.reader().last_sequence(),
+            },
             acknowledged: self.acknowledged,
             usage: self.machine.usage().map(|usage| self.shared.codec.encode_usage(usage)),
             native: self.machine.native().cloned(),
@@ -137,12 +159,12 @@ impl Active {
     pub(super) async fn take(&mut self, reports: impl Iterator<Item = Report> + Send) {
         for report in reports {
             // What comes behind the settlement is the Executor's own end, and not this Turn's.
-            if !self.is_over() {
+            if self.machine.end().is_none() {
                 self.step(Input::Report(report)).await;
             }
         }
         self.flush();
-        if self.pending_bytes > MAX_UNWRITTEN && !self.is_over() {
+        if self.pending_bytes > MAX_UNWRITTEN && self.machine.end().is_none() {
             let failure = storage_unavailable("the events of the Turn could not be stored".into());
             self.step(Input::Fail(failure)).await;
         }
@@ -195,7 +217,44 @@ impl Active {
         for (_, call_id) in due {
             self.step(Input::Overdue { call_id }).await;
         }
-        self.flush();
+        match &self.ending {
+            Some(ending) if ending.next_try <= now => self.store_end().await,
+            Some(_) => {}
+            None => self.flush(),
+        }
+    }
+
+    /// Whether the Turn is over but for the journal.
+    pub(super) fn is_unstored(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Stores the end and gives it out. Nobody sees an end that the journal does not have: it is tried again.
+    async fn store_end(&mut self) {
+        let Some(mut ending) = self.ending.take() else { return };
+        // ORDER: the terminal is in the file before the journal has it, and is given out after both; a restart in between finds it in the
+        // file. A file that does not take it is no hindrance: then the journal alone has it.
+        let written = self.pending_events == 0 || self.write();
+        let stored = self.shared.journal.end_turn(self.row, ending.record.clone(), Some(ending.abandoned)).await;
+        if let Err(error) = stored {
+            tracing::error!(
+                turn_id = self.turn_id,
+                error = &error as &dyn std::error::Error,
+                "the end of a Turn could not be stored; it is tried again"
+            );
+            ending.next_try = Instant::now() + END_AGAIN;
+            self.ending = Some(ending);
+            return;
+        }
+        // Observers of a file without its terminal lose their stream and find it in the journal when they observe again.
+        if written {
+            self.log.publish();
+            self.log.end();
+        } else {
+            self.unwritten = Some(ending.record.last_sequence);
+        }
+        tracing::info!(turn_id = self.turn_id, status = ending.record.status, "Turn ended");
+        self.ended = Some(Bytes::from(ending.record.ended));
     }
 
     /// The Turn as it is kept when it is over.
@@ -280,32 +339,20 @@ impl Active {
             Effect::Finish { end, abandoned } => {
                 let status = end.status.name();
                 let usage = end.usage.as_ref().map(|usage| self.shared.codec.encode_usage(usage));
-                // ORDER: the terminal is in the file before the journal has it, and is given out after both; a restart in
-                // between finds it in the file.
                 let sequence = self.emit_one(&Event::TurnEnded(end));
                 let terminal = match self.pending.last() {
-                    Some(Record::Event { bytes }) => bytes.clone(),
-                    Some(Record::Payload { .. }) | None => Bytes::new(),
+                    Some(Record::Event { bytes }) => bytes.to_vec(),
+                    Some(Record::Payload { .. }) | None => Vec::new(),
                 };
-                if !self.write() {
-                    self.unwritten = Some(sequence);
-                }
-                let end = EndRecord {
+                let record = EndRecord {
                     status: status.into(),
-                    ended: terminal.to_vec(),
+                    ended: terminal,
                     last_sequence: sequence,
                     ended_ms: clock::millis(clock::now()),
                     usage,
                 };
-                let stored = self.shared.journal.end_turn(self.row, end, Some(reason_name(abandoned))).await;
-                self.logged(stored, "the end of a Turn");
-                // Observers of a file without its terminal lose their stream and find it in the journal when they observe again.
-                if self.unwritten.is_none() {
-                    self.log.publish();
-                    self.log.end();
-                }
-                self.ended = Some(terminal);
-                tracing::info!(turn_id = self.turn_id, status, "Turn ended");
+                self.ending = Some(Ending { record, abandoned: reason_name(abandoned), next_try: Instant::now() });
+                self.store_end().await;
             }
         }
         Ok(())
@@ -332,7 +379,7 @@ impl Active {
 
     /// Writes what is pending and gives it out.
     fn flush(&mut self) {
-        if self.pending_events > 0 && self.write() {
+        if self.ending.is_none() && self.pending_events > 0 && self.write() {
             self.log.publish();
         }
     }

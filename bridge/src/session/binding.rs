@@ -104,7 +104,8 @@ async fn is_the_same(bound: &journal::Placement, asked: &Asked) -> bool {
     }
 }
 
-async fn resolve(shared: &Shared, asked: Asked) -> Answer<journal::Placement> {
+/// The placement to be recorded.
+pub(super) async fn resolve(shared: &Shared, asked: Asked) -> Answer<journal::Placement> {
     let Asked::Workspace { environment_id, directory } = asked else { return Ok(journal::Placement::None) };
     if shared.workspace_roots.is_empty() {
         return Err(refused(&directory, "no workspace can be bound: the operator has set no `workspace_roots`"));

@@ -1,6 +1,6 @@
 //! The Executor of a Session: `preparing → idle ⇄ busy → closing → closed`, and `unconfirmed` when closing could not be proved.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use adapters::{
     harness::{Configuration, Executor, Order, PrepareError, Report},
@@ -60,14 +60,17 @@ pub(super) struct Live {
     /// Whether it ever had a Turn; then its native history counts.
     pub(super) ran_turn: bool,
     pub(super) closing: bool,
-    pub(super) permit: OwnedSemaphorePermit,
+    /// Orders on their way; at most one for each result of an open call, and a few more.
+    pub(super) outbox: VecDeque<Order>,
+    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 /// What a preparation's task brings back.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) executor_id: String,
-    pub(super) permit: OwnedSemaphorePermit,
+    /// The room that it has; none when it was given up while it waited for one.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
     pub(super) result: Result<Executor, PrepareError>,
     pub(super) retired: Option<Retired>,
 }
@@ -81,20 +84,31 @@ pub(super) struct Retired {
 }
 
 impl Slot {
-    /// Reports of a live Executor; for ever pending otherwise. Cancel safe.
+    /// Reports of a live Executor, while orders that found no room go out; for ever pending otherwise. Cancel safe.
     pub(super) async fn recv_many(&mut self, batch: &mut Vec<Report>, limit: usize) -> usize {
         match self {
-            Self::Live(live) => live.executor.reports.recv_many(batch, limit).await,
+            Self::Live(live) => {
+                let Live { executor, outbox, .. } = &mut **live;
+                loop {
+                    tokio::select! {
+                        count = executor.reports.recv_many(batch, limit) => return count,
+                        room = executor.orders.reserve(), if !outbox.is_empty() => match (room, outbox.pop_front()) {
+                            (Ok(room), Some(order)) => room.send(order),
+                            // The adapter is gone and says so in its reports.
+                            (Err(_), _) => outbox.clear(),
+                            (Ok(_), None) => {}
+                        },
+                    }
+                }
+            }
             Self::Empty | Self::Preparing(_) | Self::Unconfirmed(_) => std::future::pending().await,
         }
     }
 
-    /// Gives an order. An adapter that is gone says so in its reports.
-    pub(super) async fn order(&self, order: Order) {
-        if let Self::Live(live) = self
-            && live.executor.orders.send(order).await.is_err()
-        {
-            tracing::debug!(executor_id = live.executor_id, "an order came too late");
+    /// Gives an order. It never waits: the owner that waited for room would not take the reports that the adapter waits to give.
+    pub(super) fn order(&mut self, order: Order) {
+        if let Self::Live(live) = self {
+            live.outbox.push_back(order);
         }
     }
 
@@ -126,7 +140,7 @@ impl Owner {
             Slot::Live(live) if !live.closing => {
                 live.closing = true;
                 tracing::info!(executor_id = live.executor_id, why, "Executor is closing");
-                self.slot.order(Order::Close).await;
+                self.slot.order(Order::Close);
             }
             Slot::Preparing(preparing) => preparing.give_up.cancel(),
             Slot::Live(_) | Slot::Empty | Slot::Unconfirmed(_) => {}
@@ -148,8 +162,8 @@ impl Owner {
     }
 
     /// Keeps in mind that an Executor left something behind.
-    pub(super) fn leave_unconfirmed(&mut self, executor_id: &str, permit: OwnedSemaphorePermit) {
-        self.slot = Slot::Unconfirmed(Unconfirmed { executor_id: executor_id.to_owned(), _permit: Some(permit) });
+    pub(super) fn leave_unconfirmed(&mut self, executor_id: &str, permit: Option<OwnedSemaphorePermit>) {
+        self.slot = Slot::Unconfirmed(Unconfirmed { executor_id: executor_id.to_owned(), _permit: permit });
     }
 
     /// Tries once more to end what an Executor left behind.

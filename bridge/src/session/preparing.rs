@@ -1,10 +1,10 @@
 //! Preparations of a Session (R-PRE-1, -2, -6, -7).
 
-use std::{os::unix::fs::DirBuilderExt as _, path::Path, sync::Arc, time::SystemTime};
+use std::{collections::VecDeque, os::unix::fs::DirBuilderExt as _, path::Path, sync::Arc, time::SystemTime};
 
 use adapters::{
     harness::{Availability, Configuration, Harness, Launch, Order, Placement, PrepareError, Report},
-    native::environment::Mark,
+    native::{environment::Mark, tree},
 };
 use secrecy::SecretString;
 use tokio::{
@@ -26,6 +26,9 @@ use crate::{
     tasks,
     turn::calls::Digest,
 };
+
+/// How long the end of a preparation that was given up may take.
+const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What stands before a new Executor can be started.
 enum Before {
@@ -304,6 +307,7 @@ impl Owner {
                     executor,
                     ran_turn: false,
                     closing: false,
+                    outbox: VecDeque::new(),
                     permit,
                 };
                 match self.record_executor(&live).await {
@@ -390,7 +394,7 @@ impl Work {
     async fn run(self) {
         let Self { executor_id, harness, launch, before, give_up, capacity, internal } = self;
         let (permit, retired) = match before {
-            Before::Nothing(permit) => (permit, None),
+            Before::Nothing(permit) => (Some(permit), None),
             Before::Retire(live) => {
                 let (permit, retired) = retire(*live).await;
                 (permit, Some(retired))
@@ -399,19 +403,24 @@ impl Work {
                 // Its Executor is dropped by the owner, which has replaced it; only its end matters here. Its room is then free again.
                 preparing.give_up.cancel();
                 drop(preparing.task.await);
-                match capacity.acquire_owned().await {
-                    Ok(permit) => (permit, None),
-                    Err(_closed) => return,
+                tokio::select! {
+                    permit = capacity.acquire_owned() => (permit.ok(), None),
+                    () = give_up.cancelled() => (None, None),
                 }
             }
         };
         let result = match &retired {
             Some(Retired { survivors: 1.., .. }) => Err(given_up(false)),
             Some(_) | None => {
-                // Dropping the preparation ends what it has started.
-                tokio::select! {
-                    result = harness.prepare(launch) => result,
-                    () = give_up.cancelled() => Err(given_up(true)),
+                let mark = launch.mark.clone();
+                let prepared = tokio::select! {
+                    result = harness.prepare(launch) => Some(result),
+                    () = give_up.cancelled() => None,
+                };
+                match prepared {
+                    Some(result) => result,
+                    // Dropping the preparation begins the end of what it has started; whether it is gone must be seen (R-ASG-4).
+                    None => Err(given_up(ended(&mark).await)),
                 }
             }
         };
@@ -420,7 +429,7 @@ impl Work {
 }
 
 /// Closes an idle Executor and waits for its last word.
-async fn retire(live: Live) -> (OwnedSemaphorePermit, Retired) {
+async fn retire(live: Live) -> (Option<OwnedSemaphorePermit>, Retired) {
     let Live { executor_id, mut executor, permit, .. } = live;
     let keeper_pid = executor.keeper.pid;
     drop(executor.orders.send(Order::Close).await);
@@ -431,6 +440,13 @@ async fn retire(live: Live) -> (OwnedSemaphorePermit, Retired) {
         }
     }
     (permit, Retired { executor_id, keeper_pid, survivors })
+}
+
+/// Ends what carries a mark; true when nothing of it is left.
+async fn ended(mark: &Mark) -> bool {
+    let mark = mark.clone();
+    let swept = tokio::task::spawn_blocking(move || tree::sweep(mark.as_str(), GIVEN_UP)).await;
+    swept.is_ok_and(|swept| swept.left == 0)
 }
 
 fn given_up(clean: bool) -> PrepareError {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Answer, Front, Key, Shared, owner};
+use super::{Answer, Asked, Front, Key, Shared, binding, owner};
 use crate::journal::{SessionRecord, SessionRow};
 
 /// All Sessions of the daemon.
@@ -52,8 +52,17 @@ impl Registry {
         }
     }
 
-    /// The Session to be bound; it begins to exist by the Bind that succeeds.
-    pub(crate) fn find_or_begin(&self, key: Key) -> Front {
+    /// The Session to be bound. One that is not there yet gets an owner only when its placement can be bound, so that refused requests
+    /// leave nothing behind.
+    pub(crate) async fn find_or_begin(&self, key: Key, asked: &Asked) -> Answer<Front> {
+        let known = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&key);
+        if !known {
+            binding::resolve(&self.shared, asked.clone()).await?;
+        }
+        Ok(self.begin(key))
+    }
+
+    fn begin(&self, key: Key) -> Front {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = sessions.get_mut(&key) {
             return self.front(&key, entry);
