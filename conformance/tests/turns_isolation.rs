@@ -22,7 +22,9 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
             eprintln!("the native sandbox was not tried: {}", declared.unavailable_reason);
             return says_so(rig, &session, declared).await;
         }
-        let outside = rig.place().root().join("outside.txt");
+        // Codex lets commands write below the temp folder, where a checkout may lie; this folder is outside of both.
+        let name = rig.place().root().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let outside = Path::new("/var/tmp").join(format!("{name}-outside.txt"));
         let command = format!(
             "echo inside >inside.txt; echo outside >{}; (exec 3<>/dev/tcp/127.0.0.1/{}) && echo connected; echo over",
             outside.display(),
@@ -45,7 +47,7 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
         });
         let Some(v1::content::Place::Text(output)) = output else { anyhow::bail!("no output: {seen:?}") };
         assert_eq!(std::fs::read_to_string(rig.workspace().join("inside.txt"))?, "inside\n");
-        assert!(!outside.exists(), "the sandbox lets writes out: {output}");
+        assert!(std::fs::remove_file(&outside).is_err(), "the sandbox lets writes out: {output}");
         assert!(!output.contains("connected"), "the sandbox lets connections out: {output}");
         Ok(())
     });
