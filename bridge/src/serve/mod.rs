@@ -27,7 +27,7 @@ use crate::{
     turn::log,
 };
 
-/// How long leftovers of an earlier run may take to end.
+/// How long leftovers may take to end, at the start and at the stop.
 const SWEEP: Duration = Duration::from_secs(5);
 /// How long open streams may take once every Session is over.
 const LAST_STREAMS: Duration = Duration::from_secs(2);
@@ -173,6 +173,9 @@ impl Running {
     pub(crate) async fn stop(mut self) {
         self.registry.stop().await;
         self.codex.drained().await;
+        // What a Harness started never outlives the bridge's stop, whatever became of its keeper (R-CAN-4).
+        let state_id = self.journal.state_id().to_owned();
+        drop(tokio::task::spawn_blocking(move || recovery::sweep(&state_id, SWEEP)).await);
         self.stop.cancel();
         if tokio::time::timeout(LAST_STREAMS, &mut self.server).await.is_err() {
             tracing::warn!("streams that nobody reads are cut");

@@ -155,7 +155,8 @@ impl Owner {
             let refusal =
                 Refusal::new(Reason::HandleExpired, "the Executor of the handle is gone; prepare again").at("handle");
             self.preparations.fail(&executor_id, &refusal);
-            if survivors > 0 {
+            // A keeper that was stopped from outside ends nothing; its tree still carries the mark.
+            if survivors > 0 && !self.sweep(&executor_id).await {
                 self.leave_unconfirmed(&executor_id, permit);
             }
         }

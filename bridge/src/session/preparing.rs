@@ -329,7 +329,7 @@ impl Owner {
             Err(error) => {
                 tracing::warn!(executor_id, %error, clean = error.clean, "a preparation failed");
                 self.slot = Slot::Empty;
-                if !error.clean {
+                if !error.clean && !self.sweep(&executor_id).await {
                     self.leave_unconfirmed(&executor_id, permit);
                 }
                 let refusal = Refusal::new(Reason::PreparationFailed, error.message).with("step", error.step);

@@ -18,11 +18,11 @@ use crate::{
     },
 };
 
-/// Ends what an earlier process left running. Blocks for `limit` at most.
+/// Ends everything that carries a mark of ours: what an earlier process left running, or what this one could not end. Blocks for `limit` at most.
 pub(crate) fn sweep(state_id: &str, limit: Duration) {
     let swept = tree::sweep(&Mark::prefix(state_id), limit);
     if swept.ended > 0 || swept.left > 0 {
-        tracing::warn!(ended = swept.ended, left = swept.left, "leftovers of an earlier run were ended");
+        tracing::warn!(ended = swept.ended, left = swept.left, "leftovers were ended");
     }
 }
 
