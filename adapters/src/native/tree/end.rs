@@ -115,9 +115,9 @@ fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
     let mut pause = PAUSE;
     loop {
         let all = stat::all();
-        let targets = sweep_targets(&all, &is_ours);
+        let (targets, is_certain) = sweep_targets(&all, &is_ours);
         let left: BTreeSet<_> = targets.iter().map(|stat| stat.id()).collect();
-        quiet = if left.is_empty() { quiet + 1 } else { 0 };
+        quiet = if left.is_empty() && is_certain { quiet + 1 } else { 0 };
         if quiet == 2 || Instant::now() >= deadline {
             return Swept { ended: count(killed.difference(&left)), left: count(left.iter()) };
         }
@@ -137,17 +137,26 @@ fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
     }
 }
 
-fn sweep_targets(all: &[Stat], is_ours: impl Fn(&[u8]) -> bool) -> Vec<&Stat> {
+/// What is to be ended; false beside it when a process was changing its program, so that it has to be looked at again.
+fn sweep_targets(all: &[Stat], is_ours: impl Fn(&[u8]) -> bool) -> (Vec<&Stat>, bool) {
     let own = process::id();
     // Should we have been started by something that carries the mark, it and its other children are spared.
     let above = above(all, own);
-    let marked: Vec<_> = all.iter().filter(|stat| !above.contains(&stat.pid) && mark_of(stat.pid, &is_ours)).collect();
+    let mut is_certain = true;
+    let mut marked = Vec::new();
+    for stat in all.iter().filter(|stat| !above.contains(&stat.pid)) {
+        match mark_of(stat.pid, &is_ours) {
+            Marked::Fits => marked.push(stat),
+            Marked::No => {}
+            Marked::Unknown => is_certain = false,
+        }
+    }
     let mut targets = below(all, marked.iter().map(|stat| stat.pid));
     targets.extend(marked);
     targets.sort_unstable_by_key(|stat| stat.pid);
     targets.dedup_by_key(|stat| stat.pid);
     targets.retain(|stat| stat.runs() && stat.pid != own);
-    targets
+    (targets, is_certain)
 }
 
 /// A process and all that it descends from.
@@ -163,10 +172,21 @@ fn above(all: &[Stat], pid: u32) -> BTreeSet<u32> {
     found
 }
 
-/// True when the environment that the process was started with has a mark that fits. An environment that cannot be read
+enum Marked {
+    Fits,
+    No,
+    /// It is between two programs.
+    Unknown,
+}
+
+/// Whether the environment that the process was started with has a mark that fits. An environment that cannot be read
 /// belongs to another user, so the process is not one of ours.
-fn mark_of(pid: u32, fits: impl Fn(&[u8]) -> bool) -> bool {
-    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| super::origin::marks(&environ).any(fits))
+fn mark_of(pid: u32, fits: impl Fn(&[u8]) -> bool) -> Marked {
+    match fs::read(format!("/proc/{pid}/environ")) {
+        Ok(environ) if environ.is_empty() && stat::changes_program(pid) => Marked::Unknown,
+        Ok(environ) if super::origin::marks(&environ).any(fits) => Marked::Fits,
+        Ok(_) | Err(_) => Marked::No,
+    }
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> u32 {

@@ -40,6 +40,23 @@ pub(super) fn read(pid: u32) -> Option<Stat> {
     parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// True while a process that we may look into is between two programs: its new environment is not set up, so an empty one
+/// proves nothing. A process that runs with an empty environment has the place of it, and a thread of the kernel has no
+/// memory.
+pub(super) fn changes_program(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/stat")).ok().and_then(|line| is_without_environment(&line)).unwrap_or(false)
+}
+
+fn is_without_environment(line: &[u8]) -> Option<bool> {
+    let close = line.iter().rposition(|byte| *byte == b')')?;
+    let rest = str::from_utf8(&line[close + 1..]).ok()?;
+    // Field 23 is the size of its memory, 51 the end of its environment; the first here is field 3.
+    let mut fields = rest.split_ascii_whitespace();
+    let memory: u64 = fields.nth(20)?.parse().ok()?;
+    let environment_end: u64 = fields.nth(27)?.parse().ok()?;
+    Some(memory > 0 && environment_end == 0)
+}
+
 fn parse(line: &[u8]) -> Option<Stat> {
     // The name stands in parentheses and may hold anything, parentheses and blanks included.
     let open = line.iter().position(|byte| *byte == b'(')?;
@@ -83,6 +100,19 @@ mod tests {
         for line in ["", "42", "42 (sh", "42 (sh)", "42 (sh) S", "42 (sh) S 7 1 2", ") 42 ("] {
             check(line, None);
         }
+    }
+
+    #[test]
+    fn who_is_between_two_programs_has_memory_and_no_environment() {
+        let line = |memory: &str, end: &str| {
+            let (before, between) = (["S"; 20].join(" "), ["1"; 27].join(" "));
+            is_without_environment(format!("42 (a) b) {before} {memory} {between} {end} 0\n").as_bytes())
+        };
+        assert_eq!(line("4096", "0"), Some(true));
+        assert_eq!(line("4096", "140737488347136"), Some(false));
+        assert_eq!(line("0", "0"), Some(false));
+        assert_eq!(is_without_environment(b"42 (sh) S 7"), None);
+        assert!(!changes_program(std::process::id()));
     }
 
     #[test]
