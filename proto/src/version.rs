@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 pub const HEADER: &str = "runtime-protocol-version";
 
 /// The version that this crate's messages are written in.
-pub const CURRENT: Version = Version { major: 0, minor: 1 };
+pub const CURRENT: Version = Version { major: 0, minor: 2 };
 
 /// The oldest version whose messages this crate's server side still understands.
 pub const OLDEST_ACCEPTED: Version = Version { major: 0, minor: 1 };

@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::{Error, Result};
 
 /// The migration at index n brings schema n to n + 1; `user_version` holds the number of those that were applied.
-const MIGRATIONS: &[&str] = &[VERSION_1];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// Marks the file as ours (`application_id`): "RBJ1".
 const APPLICATION: i64 = 0x5242_4A31;
@@ -99,6 +99,20 @@ CREATE TABLE result (
     hash BLOB NOT NULL,
     body BLOB NOT NULL
 ) STRICT;
+";
+
+/// What resume and retention need.
+const VERSION_2: &str = "
+-- The native history that the Session goes on with, and what it was made with: set once its first native turn has started.
+ALTER TABLE session ADD COLUMN native_session_id TEXT;
+ALTER TABLE session ADD COLUMN configuration BLOB;
+ALTER TABLE session ADD COLUMN settings BLOB;
+-- When it was released, in milliseconds of Unix time.
+ALTER TABLE session ADD COLUMN released_ms INTEGER;
+-- Sequences up to this one may have been given out.
+ALTER TABLE turn ADD COLUMN reserved INTEGER NOT NULL DEFAULT 0;
+-- Its events were removed before Core had acknowledged them.
+ALTER TABLE turn ADD COLUMN events_gone INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Opens and locks the file, brings it up to date, and gives the connection and the state's id.
