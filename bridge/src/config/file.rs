@@ -60,6 +60,9 @@ struct LimitEntries {
     settlement_ms: Option<u64>,
     max_line_bytes: Option<usize>,
     turn_memory_bytes: Option<usize>,
+    turn_log_bytes: Option<usize>,
+    turn_held_bytes: Option<usize>,
+    unstored_call_ms: Option<u64>,
 }
 
 /// Reads a file.
@@ -137,6 +140,9 @@ impl LimitEntries {
             settlement: time("settlement_ms", self.settlement_ms, usual.settlement)?,
             max_line_bytes: size("max_line_bytes", self.max_line_bytes, usual.max_line_bytes)?,
             turn_memory_bytes: size("turn_memory_bytes", self.turn_memory_bytes, usual.turn_memory_bytes)?,
+            turn_log_bytes: size("turn_log_bytes", self.turn_log_bytes, usual.turn_log_bytes)?,
+            turn_held_bytes: size("turn_held_bytes", self.turn_held_bytes, usual.turn_held_bytes)?,
+            unstored_call: time("unstored_call_ms", self.unstored_call_ms, usual.unstored_call)?,
         })
     }
 }

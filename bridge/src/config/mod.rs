@@ -57,6 +57,9 @@ pub(crate) struct Limits {
     pub(crate) settlement: Duration,
     pub(crate) max_line_bytes: usize,
     pub(crate) turn_memory_bytes: usize,
+    pub(crate) turn_log_bytes: usize,
+    pub(crate) turn_held_bytes: usize,
+    pub(crate) unstored_call: Duration,
 }
 
 impl Default for Limits {
@@ -69,6 +72,9 @@ impl Default for Limits {
             settlement: Duration::from_secs(60),
             max_line_bytes: 64 << 20,
             turn_memory_bytes: 1 << 20,
+            turn_log_bytes: 1 << 30,
+            turn_held_bytes: 8 << 20,
+            unstored_call: Duration::from_secs(30),
         }
     }
 }

@@ -7,6 +7,7 @@
 mod calls;
 mod error;
 mod executors;
+mod meta;
 mod records;
 mod schema;
 mod sessions;
@@ -32,6 +33,7 @@ pub(crate) use self::{
         CallRecord, EndRecord, ExecutorRecord, NewCall, NewTurn, Placement, ResultRecord, SessionRecord, SessionRow,
         StoredResult, TurnRecord, TurnRow,
     },
+    turns::RESERVED,
 };
 
 /// What every operation of the journal answers with.

@@ -113,6 +113,10 @@ ALTER TABLE session ADD COLUMN released_ms INTEGER;
 ALTER TABLE turn ADD COLUMN reserved INTEGER NOT NULL DEFAULT 0;
 -- Its events were removed before Core had acknowledged them.
 ALTER TABLE turn ADD COLUMN events_gone INTEGER NOT NULL DEFAULT 0;
+-- From this sequence on its file never had the events; 0 when it took all.
+ALTER TABLE turn ADD COLUMN unwritten INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX turn_with_events ON turn (ended_ms) WHERE status IS NOT NULL AND events_gone = 0 AND acknowledged < last_sequence;
+CREATE INDEX session_released ON session (released_ms) WHERE released = 1;
 ";
 
 /// Opens and locks the file, brings it up to date, and gives the connection and the state's id.

@@ -22,7 +22,7 @@ use crate::{
     journal::{self, Journal},
     link::{self, Gate, Listener},
     service,
-    session::{Keepers, Limits, Registry, Shared, recovery},
+    session::{Bounds, Keepers, Limits, Registry, Shared, recovery},
     tasks,
     turn::log,
 };
@@ -123,6 +123,11 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
             evidence: settings.limits.result_evidence,
             max_executors,
             log: log::Limits { memory_bytes: settings.limits.turn_memory_bytes, ..log::Limits::default() },
+            bounds: Bounds {
+                log_bytes: settings.limits.turn_log_bytes as u64,
+                held_bytes: settings.limits.turn_held_bytes,
+            },
+            unstored_call: settings.limits.unstored_call,
         },
         capacity: Arc::new(Semaphore::new(
             usize::try_from(max_executors).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),

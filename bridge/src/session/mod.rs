@@ -19,7 +19,7 @@ use crate::{
     journal::Journal,
     refusal::{Reason, Refusal},
     turn::{
-        event::{Call, Codec, Native},
+        event::{Codec, Native, Waiting},
         log,
         machine::Phase,
     },
@@ -28,12 +28,14 @@ use crate::{
 mod active;
 pub(crate) mod assignment;
 mod binding;
+mod boot;
 pub(crate) mod digest;
 mod executor;
 mod owner;
 mod past;
 mod preparation;
 mod preparing;
+mod recording;
 pub(crate) mod recovery;
 mod registry;
 mod release;
@@ -42,6 +44,7 @@ mod starting;
 
 pub(crate) use assignment::Fence;
 pub(crate) use preparation::Grant;
+pub(crate) use recording::Bounds;
 pub(crate) use registry::Registry;
 
 /// What all Sessions of a daemon share.
@@ -80,6 +83,10 @@ pub(crate) struct Limits {
     pub(crate) max_executors: u32,
     /// Limits of a Turn's log.
     pub(crate) log: log::Limits,
+    /// Bounds of a Turn's events.
+    pub(crate) bounds: Bounds,
+    /// How long a call that cannot be stored may wait for storage (R-DUR-4).
+    pub(crate) unstored_call: Duration,
 }
 
 /// The keepers that live.
@@ -131,9 +138,19 @@ pub(crate) enum Command {
     Start { fence: Fence, request: StartRequest, reply: Reply<(Snapshot, bool)> },
     Observe { fence: Fence, turn_id: String, after: u64, reply: Reply<log::Reader> },
     Acknowledge { fence: Fence, turn_id: String, through: u64, reply: Reply<u64> },
+    ReadPayload { fence: Fence, turn_id: String, part: Answer<PartOf>, reply: Reply<log::Payload> },
     Submit { fence: Fence, results: Vec<Submitted>, reply: Reply<Vec<ResultOutcome>> },
     Cancel { fence: Fence, turn_id: String, wait: Duration, reply: Reply<Snapshot> },
     Get { fence: Fence, turn_id: String, reply: Reply<Snapshot> },
+}
+
+/// A part that was too large for where it belongs (R-API-7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PartOf {
+    /// Of the event of this sequence, by its number.
+    Event(u64, u16),
+    /// The arguments of this call.
+    Call(String),
 }
 
 /// A placement as Core asks for it.
@@ -207,7 +224,7 @@ pub(crate) enum ResultOutcome {
 pub(crate) struct Snapshot {
     pub(crate) turn_id: String,
     pub(crate) phase: Phase,
-    pub(crate) required: Vec<Call>,
+    pub(crate) required: Vec<Waiting>,
     pub(crate) last_sequence: u64,
     pub(crate) acknowledged: u64,
     /// Encoded by the codec.

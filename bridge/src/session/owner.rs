@@ -144,6 +144,9 @@ impl Owner {
             Command::Acknowledge { fence, turn_id, through, reply } => {
                 drop(reply.send(self.acknowledge(&fence, &turn_id, through).await));
             }
+            Command::ReadPayload { fence, turn_id, part, reply } => {
+                drop(reply.send(self.read_payload(&fence, &turn_id, part).await));
+            }
             Command::Submit { fence, results, reply } => drop(reply.send(self.submit(&fence, results).await)),
             Command::Cancel { fence, turn_id, wait, reply } => self.cancel(&fence, &turn_id, wait, reply).await,
             Command::Get { fence, turn_id, reply } => drop(reply.send(self.get(&fence, &turn_id).await)),

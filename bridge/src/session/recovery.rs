@@ -8,13 +8,13 @@ use adapters::{
 };
 use bytes::Bytes;
 
-use super::{Shared, active::reason_name};
+use super::{Shared, active::reason_name, boot::Boot};
 use crate::{
     clock,
     journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
-        event::{End, Event, Status, UnknownCause},
-        log::{Log, Record, Recovered},
+        event::{End, Event, Omitted, Status, UnknownCause},
+        log::{Kept, Log, Record, Recovered},
     },
 };
 
@@ -46,6 +46,7 @@ pub(crate) async fn settle(
             shared.journal.close_executor(&executor.executor_id).await?;
         }
     }
+    let boot = Boot::of(&shared.journal).await?;
     let folders: HashMap<SessionRow, &str> = sessions.iter().map(|(row, s)| (*row, s.directory.as_str())).collect();
     for turn in shared.journal.open_turns().await? {
         let Some(folder) = folders.get(&turn.start.session) else { continue };
@@ -54,15 +55,19 @@ pub(crate) async fn settle(
         let calls = shared.journal.calls_of(row).await?;
         // What Core has seen for sure, should the file be lost: sequences go on above it (R-DUR-2).
         let seen = calls.iter().map(|call| call.start.sequence).chain([turn.acknowledged]).max().unwrap_or(0);
-        let end = end_of(shared, &turn, &turns, seen);
+        // Events were given out that the file did not take.
+        let seen = if turn.unwritten > 0 { seen.max(turn.reserved) } else { seen };
+        let end = end_of(shared, &turn, &turns, seen, &boot);
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
+    // ORDER: behind the ends, so that a start that does not come so far is followed by one that knows as much.
+    boot.note(&shared.journal).await?;
     Ok(unconfirmed)
 }
 
 /// The end of a Turn: the one that its file has already, else `unknown`.
-fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64) -> EndRecord {
+fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, boot: &Boot) -> EndRecord {
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -78,7 +83,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64) -> EndRec
             tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
             // What cannot be read is put aside; the journal alone has the end of this Turn.
             drop(std::fs::rename(&path, path.with_extension("unreadable")));
-            (None, seen, shared.codec.recovery().end())
+            (None, seen.max(turn.reserved), shared.codec.recovery().end())
         }
     };
     let usage = found.usage.as_ref().map(|usage| shared.codec.encode_usage(usage));
@@ -92,9 +97,14 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64) -> EndRec
     let name = status.name().to_owned();
     let end = Event::TurnEnded(End { status, finish: None, native_at: None, usage: found.usage });
     let closing = found.closing.into_iter().chain(found.open_calls.into_iter().map(abandoned)).chain([end]);
-    let mut sequence = last;
+    let mut sequence = boot.last_given(last, seen, turn.reserved);
     let mut records = Vec::new();
     let mut terminal = Bytes::new();
+    if sequence > last && log.is_some() {
+        let omitted = Event::EventsOmitted { first: last + 1, last: sequence, why: Omitted::BridgeRestarted };
+        let bytes = shared.codec.encode(&turn.start.turn_id, sequence, clock::now(), &omitted).bytes;
+        records.push(Record::Omission { last: sequence, bytes });
+    }
     for event in closing {
         sequence += 1;
         let encoded = shared.codec.encode(&turn.start.turn_id, sequence, clock::now(), &event);
@@ -110,7 +120,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64) -> EndRec
         log.end();
         written
     });
-    if let Some(Err(error)) = written {
+    if let Some(Ok(Kept::Refused(error)) | Err(error)) = written {
         tracing::warn!(path = %path.display(), %error, "the end of a Turn is in the journal only");
     }
     EndRecord { status: name, ended: terminal.to_vec(), last_sequence: sequence, ended_ms, usage }

@@ -89,6 +89,7 @@ fn code(reason: Reason) -> Code {
         NotAuthorized => Code::PermissionDenied,
         PreparationConflict | TurnConflict | ResultConflict => Code::AlreadyExists,
         PreparationCapacity | Overloaded => Code::ResourceExhausted,
+        EventsGone => Code::OutOfRange,
         HarnessUnavailable | StorageUnavailable | Draining => Code::Unavailable,
         IncompatibleVersion
         | AssignmentConflict

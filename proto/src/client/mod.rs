@@ -7,6 +7,7 @@ mod backoff;
 mod error;
 mod events;
 mod messages;
+mod payload;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -230,4 +231,6 @@ streaming! {
     prepare_execution(PrepareExecutionRequest) -> PrepareExecutionResponse;
     /// The raw stream of an observation; [`Client::observe`] goes on where it is lost.
     observe_turn(ObserveTurnRequest) -> ObserveTurnResponse;
+    /// The raw stream of a large part; [`Session::payload`] puts it together.
+    read_payload(ReadPayloadRequest) -> ReadPayloadResponse;
 }
