@@ -65,7 +65,9 @@ async fn serve(overrides: Overrides) -> ExitCode {
         Ok(filter) => filter,
         Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
     };
-    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr);
+    // What cannot be written there, for example on a full disk, cannot be complained about there either: that would be a panic.
+    log.log_internal_errors(false).init();
     // A panic is a line of the log like any other; it ends the task that it happened in and nothing else.
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
     let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {

@@ -5,6 +5,19 @@ use rusqlite::OptionalExtension as _;
 use super::{Journal, Result};
 
 impl Journal {
+    /// Writes something that changes nothing, so that work is not begun which could not be recorded (R-DUR-4).
+    ///
+    /// # Errors
+    ///
+    /// What a write fails with.
+    pub(crate) async fn check(&self) -> Result<()> {
+        self.run(|connection| {
+            connection.prepare_cached("UPDATE meta SET value = value WHERE name = 'state_id'")?.execute(())?;
+            Ok(())
+        })
+        .await
+    }
+
     /// The boot of the machine in which the daemon last started.
     pub(crate) async fn boot_id(&self) -> Result<Option<String>> {
         self.run(|connection| {

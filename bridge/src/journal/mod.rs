@@ -8,6 +8,7 @@ mod calls;
 mod error;
 mod executors;
 mod meta;
+mod place;
 mod records;
 mod schema;
 mod sessions;
@@ -71,10 +72,12 @@ impl Journal {
     /// daemon wrote it, [`Error::Corrupt`] when it is damaged or no journal, [`Error::Open`] for everything else.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let (connection, state_id) = schema::open(path)?;
+        let place = place::Place::of(path);
+        let place = place.map_err(|source| Error::Open { path: path.to_owned(), source: Arc::new(source) })?;
         let (operations, waiting) = mpsc::channel(WAITING);
         let (ends, ended) = watch::channel(());
         let commits = Arc::default();
-        let writer = writer::Writer::new(connection, Arc::clone(&commits));
+        let writer = writer::Writer::new(connection, place, Arc::clone(&commits));
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || {

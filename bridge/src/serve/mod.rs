@@ -14,7 +14,10 @@ use adapters::{
     harness::Harness,
     native::lock::{Lock, LockError},
 };
-use tokio::sync::Semaphore;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Semaphore,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -98,6 +101,7 @@ pub(crate) struct Running {
 
 /// Starts a daemon. When this returns it answers.
 pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
+    outlive_file_limits();
     let state = private_directory(&settings.state)
         .map_err(|source| StartError::State { path: settings.state.clone(), source })?;
     let lock = Lock::take(state.join("lock")).map_err(StartError::Locked)?;
@@ -189,6 +193,15 @@ impl Running {
         }
         self.journal.close().await;
         tracing::info!("stopped");
+    }
+}
+
+/// A write beyond the limit of a file's size is an error like a full disk, and no reason to die. A handler is not handed on to children.
+fn outlive_file_limits() {
+    let limit = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // It stays for as long as the process lives, whoever listens.
+    if let Err(error) = signal(limit) {
+        tracing::warn!(%error, "a limit on file sizes would end the daemon");
     }
 }
 

@@ -41,6 +41,7 @@ mod registry;
 mod release;
 mod results;
 mod starting;
+mod storing;
 
 pub(crate) use assignment::Fence;
 pub(crate) use preparation::Grant;

@@ -3,6 +3,7 @@
 mod crash;
 mod fixture;
 mod opening;
+mod place;
 mod records;
 mod writer;
 
