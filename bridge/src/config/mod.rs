@@ -60,6 +60,9 @@ pub(crate) struct Limits {
     pub(crate) turn_log_bytes: usize,
     pub(crate) turn_held_bytes: usize,
     pub(crate) unstored_call: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) retention_check: Duration,
+    pub(crate) state_bytes: usize,
 }
 
 impl Default for Limits {
@@ -75,6 +78,9 @@ impl Default for Limits {
             turn_log_bytes: 1 << 30,
             turn_held_bytes: 8 << 20,
             unstored_call: Duration::from_secs(30),
+            retention: Duration::from_hours(7 * 24),
+            retention_check: Duration::from_mins(10),
+            state_bytes: 10 << 30,
         }
     }
 }

@@ -10,6 +10,7 @@ mod executors;
 mod meta;
 mod place;
 mod records;
+mod retention;
 mod schema;
 mod sessions;
 mod turns;
@@ -34,6 +35,7 @@ pub(crate) use self::{
         CallRecord, EndRecord, ExecutorRecord, NewCall, NewTurn, Placement, ResultRecord, SessionRecord, SessionRow,
         StoredResult, TurnRecord, TurnRow,
     },
+    retention::{EndedEvents, SessionName},
     turns::RESERVED,
 };
 

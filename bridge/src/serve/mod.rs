@@ -25,7 +25,10 @@ use crate::{
     journal::{self, Journal},
     link::{self, Gate, Listener},
     service,
-    session::{Bounds, Keepers, Limits, Registry, Shared, recovery},
+    session::{
+        Bounds, Keepers, Limits, Registry, Shared, recovery,
+        retention::{self, Retention},
+    },
     tasks,
     turn::log,
 };
@@ -155,6 +158,13 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     make_folder_of(&settings.socket);
     let listener = Listener::bind(&settings.socket, gate)?;
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
+    let kept = Retention {
+        life: settings.limits.retention,
+        state_bytes: settings.limits.state_bytes as u64,
+        every: settings.limits.retention_check,
+    };
+    let keeping = retention::keep(Arc::clone(&registry), kept);
+    drop(tasks::spawn(&registry.shared().tracker, tasks::Kind::Retention, keeping));
     let stop = CancellationToken::new();
     let served = link::Server {
         registry: Arc::clone(&registry),

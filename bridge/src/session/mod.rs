@@ -40,6 +40,7 @@ pub(crate) mod recovery;
 mod registry;
 mod release;
 mod results;
+pub(crate) mod retention;
 mod starting;
 mod storing;
 
@@ -132,17 +133,75 @@ const INBOX: usize = 128;
 /// A request to a Session's owner.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Bind { fence: Fence, placement: Asked, reply: Reply<Bound> },
-    Release { fence: Fence, remove_home: bool, reply: Reply<ReleaseDone> },
-    Prepare { fence: Fence, request: PrepareRequest, reply: Reply<Progress> },
-    ReleasePreparation { fence: Fence, handle: String, reply: Reply<()> },
-    Start { fence: Fence, request: StartRequest, reply: Reply<(Snapshot, bool)> },
-    Observe { fence: Fence, turn_id: String, after: u64, reply: Reply<log::Reader> },
-    Acknowledge { fence: Fence, turn_id: String, through: u64, reply: Reply<u64> },
-    ReadPayload { fence: Fence, turn_id: String, part: Answer<PartOf>, reply: Reply<log::Payload> },
-    Submit { fence: Fence, results: Vec<Submitted>, reply: Reply<Vec<ResultOutcome>> },
-    Cancel { fence: Fence, turn_id: String, wait: Duration, reply: Reply<Snapshot> },
-    Get { fence: Fence, turn_id: String, reply: Reply<Snapshot> },
+    Bind {
+        fence: Fence,
+        placement: Asked,
+        reply: Reply<Bound>,
+    },
+    Release {
+        fence: Fence,
+        remove_home: bool,
+        reply: Reply<ReleaseDone>,
+    },
+    Prepare {
+        fence: Fence,
+        request: PrepareRequest,
+        reply: Reply<Progress>,
+    },
+    ReleasePreparation {
+        fence: Fence,
+        handle: String,
+        reply: Reply<()>,
+    },
+    Start {
+        fence: Fence,
+        request: StartRequest,
+        reply: Reply<(Snapshot, bool)>,
+    },
+    Observe {
+        fence: Fence,
+        turn_id: String,
+        after: u64,
+        reply: Reply<log::Reader>,
+    },
+    Acknowledge {
+        fence: Fence,
+        turn_id: String,
+        through: u64,
+        reply: Reply<u64>,
+    },
+    ReadPayload {
+        fence: Fence,
+        turn_id: String,
+        part: Answer<PartOf>,
+        reply: Reply<log::Payload>,
+    },
+    Submit {
+        fence: Fence,
+        results: Vec<Submitted>,
+        reply: Reply<Vec<ResultOutcome>>,
+    },
+    Cancel {
+        fence: Fence,
+        turn_id: String,
+        wait: Duration,
+        reply: Reply<Snapshot>,
+    },
+    Get {
+        fence: Fence,
+        turn_id: String,
+        reply: Reply<Snapshot>,
+    },
+    /// Retention: forget the Session when it was released at this time or earlier, in milliseconds of Unix time.
+    Forget {
+        before: i64,
+        reply: Reply<bool>,
+    },
+    /// Retention: the events of a Turn are removed.
+    EventsGone {
+        turn_id: String,
+        reply: Reply<()>,
+    },
 }
 
 /// A part that was too large for where it belongs (R-API-7).
@@ -242,6 +301,8 @@ pub(crate) struct Snapshot {
 pub(crate) struct Front {
     inbox: mpsc::Sender<Command>,
     stopping: CancellationToken,
+    /// The Session was forgotten by retention, and the owner is gone.
+    forgotten: CancellationToken,
 }
 
 impl Front {
@@ -259,7 +320,10 @@ impl Front {
 
     /// The owner is gone: with the daemon, or because of a fault of ours that ends this Session alone.
     fn gone(&self) -> Refusal {
-        if self.stopping.is_cancelled() {
+        if self.forgotten.is_cancelled() {
+            // The next try finds no Session, or a new one.
+            Refusal::new(Reason::Overloaded, "the Session is being forgotten").with("retry_ms", 100)
+        } else if self.stopping.is_cancelled() {
             Refusal::new(Reason::Draining, "the bridge is stopping")
         } else {
             Refusal::new(

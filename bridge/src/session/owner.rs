@@ -17,6 +17,8 @@ use super::{
     preparation::{Grant, Preparations},
     release::Releasing,
 };
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     journal::{Placement, SessionRecord, SessionRow},
     refusal::{Reason, Refusal},
@@ -42,6 +44,8 @@ pub(super) struct Owner {
     pub(super) past: Option<Past>,
     pub(super) release: Option<Releasing>,
     pub(super) internal: mpsc::Sender<Internal>,
+    /// Set when retention has forgotten the Session: this owner ends, and the next Bind begins another.
+    pub(super) forgotten: CancellationToken,
     stopped: bool,
 }
 
@@ -97,10 +101,12 @@ pub(super) fn start(
         past: None,
         release: None,
         internal,
+        forgotten: CancellationToken::new(),
         stopped: false,
     };
+    let forgotten = owner.forgotten.clone();
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Session, owner.run(inbox, reports)));
-    Front { inbox: front, stopping: shared.stopping.clone() }
+    Front { inbox: front, stopping: shared.stopping.clone(), forgotten }
 }
 
 impl Owner {
@@ -116,6 +122,9 @@ impl Owner {
                 count = self.slot.recv_many(&mut batch, BATCH) => self.reports(&mut batch, count).await,
                 () = sleep_until(deadline.unwrap_or_else(far)), if deadline.is_some() => self.overdue(Instant::now()).await,
                 () = stopping.cancelled(), if !self.stopped => self.stop().await,
+            }
+            if self.forgotten.is_cancelled() {
+                return;
             }
             self.advance_release().await;
             if self.stopped && self.turn.is_none() {
@@ -149,6 +158,11 @@ impl Owner {
             }
             Command::Submit { fence, results, reply } => drop(reply.send(self.submit(&fence, results).await)),
             Command::Cancel { fence, turn_id, wait, reply } => self.cancel(&fence, &turn_id, wait, reply).await,
+            Command::Forget { before, reply } => drop(reply.send(self.forget(before).await)),
+            Command::EventsGone { turn_id, reply } => {
+                self.forget_events(&turn_id);
+                drop(reply.send(Ok(())));
+            }
             Command::Get { fence, turn_id, reply } => drop(reply.send(self.get(&fence, &turn_id).await)),
         }
     }
