@@ -55,6 +55,14 @@ pub(crate) enum StartError {
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(journal::Error),
+    /// The journal is gone, and what it told of is not.
+    #[error("find the journal at {}: it is missing or empty, and there are Sessions in {}; move them away to begin anew", path.display(), sessions.display())]
+    JournalLost {
+        /// Where it should be.
+        path: PathBuf,
+        /// The folder of Sessions.
+        sessions: PathBuf,
+    },
     /// A workspace root cannot be used.
     #[error("use the workspace root {}: {source}", path.display())]
     WorkspaceRoot {
@@ -81,7 +89,7 @@ impl StartError {
             Self::State { .. } | Self::Locked(LockError::Io { .. }) => 11,
             Self::Locked(LockError::Held { .. }) => 12,
             Self::Journal(journal::Error::NewerSchema { .. }) => 14,
-            Self::Journal(_) => 13,
+            Self::Journal(_) | Self::JournalLost { .. } => 13,
             Self::WorkspaceRoot { .. } => 15,
             Self::Keeper { .. } => 16,
             Self::Bind(link::BindError::TooLong { .. }) => 17,
@@ -114,7 +122,9 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         .map(|path| path.canonicalize().map_err(|source| StartError::WorkspaceRoot { path: path.clone(), source }));
     let workspace_roots = workspace_roots.collect::<Result<Vec<_>, _>>()?;
     let keeper = keeper(&settings)?;
-    let journal = Journal::open(&state.join("journal.db")).map_err(StartError::Journal)?;
+    let journal = state.join("journal.db");
+    not_lost(&journal, &state.join("sessions"))?;
+    let journal = Journal::open(&journal).map_err(StartError::Journal)?;
 
     let codex = Arc::new(Codex::new(codex(&settings, keeper)));
     let harness: Arc<dyn Harness> = Arc::clone(&codex) as _;
@@ -237,6 +247,16 @@ pub(crate) fn keeper(settings: &Settings) -> Result<PathBuf, StartError> {
         Ok(meta) if meta.is_file() && meta.mode() & 0o111 != 0 => Ok(path),
         Ok(_) | Err(_) => Err(StartError::Keeper { path }),
     }
+}
+
+/// A journal that was there once is not replaced by an empty one.
+fn not_lost(journal: &Path, sessions: &Path) -> Result<(), StartError> {
+    let is_empty = journal.metadata().map_or(true, |meta| meta.is_file() && meta.len() == 0);
+    let any = std::fs::read_dir(sessions).is_ok_and(|mut entries| entries.next().is_some());
+    if is_empty && any {
+        return Err(StartError::JournalLost { path: journal.to_owned(), sessions: sessions.to_owned() });
+    }
+    Ok(())
 }
 
 fn private_directory(path: &Path) -> io::Result<PathBuf> {
