@@ -68,4 +68,18 @@ mod tests {
             assert_eq!(boot.last_given(found, seen, reserved), want, "{found} {seen} {reserved}");
         }
     }
+    #[tokio::test]
+    async fn another_boot_is_told_from_the_one_that_was_noted() {
+        let folder = std::env::temp_dir().join(format!("boot-{}", uuid::Uuid::now_v7()));
+        std::fs::create_dir(&folder).unwrap();
+        let journal = Journal::open(&folder.join("journal.db")).unwrap();
+        let first = Boot::of(&journal).await.unwrap();
+        assert!(!first.is_same, "nothing was noted yet");
+        first.note(&journal).await.unwrap();
+        assert!(Boot::of(&journal).await.unwrap().is_same);
+        journal.note_boot_id("another").await.unwrap();
+        assert!(!Boot::of(&journal).await.unwrap().is_same);
+        journal.close().await;
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }
