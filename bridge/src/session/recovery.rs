@@ -8,7 +8,11 @@ use adapters::{
 };
 use bytes::Bytes;
 
-use super::{Shared, active::reason_name, boot::Boot};
+use super::{
+    Shared,
+    active::reason_name,
+    boot::{Boot, Given},
+};
 use crate::{
     clock,
     journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
@@ -53,11 +57,8 @@ pub(crate) async fn settle(
         let turns = shared.state.join("sessions").join(folder).join("turns");
         let (row, turn_id) = (turn.row, turn.start.turn_id.clone());
         let calls = shared.journal.calls_of(row).await?;
-        // What Core has seen for sure, should the file be lost: sequences go on above it (R-DUR-2).
-        let seen = calls.iter().map(|call| call.start.sequence).chain([turn.acknowledged]).max().unwrap_or(0);
-        // Events were given out that the file did not take.
-        let seen = if turn.unwritten > 0 { seen.max(turn.reserved) } else { seen };
-        let end = end_of(shared, &turn, &turns, seen, &boot);
+        let given = Given::by(&turn, &calls);
+        let end = end_of(shared, &turn, &turns, &given, &boot);
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
@@ -67,7 +68,7 @@ pub(crate) async fn settle(
 }
 
 /// The end of a Turn: the one that its file has already, else `unknown`.
-fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, boot: &Boot) -> EndRecord {
+fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, given: &Given, boot: &Boot) -> EndRecord {
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -83,7 +84,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, boot: &Bo
             tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
             // What cannot be read is put aside; the journal alone has the end of this Turn.
             drop(std::fs::rename(&path, path.with_extension("unreadable")));
-            (None, seen.max(turn.reserved), shared.codec.recovery().end())
+            (None, given.at_most, shared.codec.recovery().end())
         }
     };
     let usage = found.usage.as_ref().map(|usage| shared.codec.encode_usage(usage));
@@ -97,7 +98,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, boot: &Bo
     let name = status.name().to_owned();
     let end = Event::TurnEnded(End { status, finish: None, native_at: None, usage: found.usage });
     let closing = found.closing.into_iter().chain(found.open_calls.into_iter().map(abandoned)).chain([end]);
-    let mut sequence = boot.last_given(last, seen, turn.reserved);
+    let mut sequence = boot.last_given(last, given);
     let mut records = Vec::new();
     let mut terminal = Bytes::new();
     if sequence > last && log.is_some() {
