@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Preparation,
     /// Looks at what a Harness supports.
     Probe,
+    /// Reads a Turn's events for one observer. It ends with its stream.
+    Observer,
     /// Removes a Session's native home.
     Removal,
 }

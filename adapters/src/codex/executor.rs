@@ -35,6 +35,7 @@ use crate::{
 };
 
 mod inbox;
+mod standing;
 
 /// Codex's own helper programs, as the kernel has their names (15 bytes): they stay between Turns.
 const HELPERS: &[&str] = &["codex-code-mode"];
@@ -106,6 +107,7 @@ pub(super) struct Owner {
     early: Vec<Report>,
     past: VecDeque<String>,
     skipped: Skipped,
+    quiet: standing::Quiet,
 }
 
 /// How far the process is from its end.
@@ -138,6 +140,7 @@ enum Asked {
     Start,
     Interrupt,
     Clean,
+    Standing,
 }
 
 enum Background {
@@ -212,6 +215,7 @@ impl Owner {
             early: Vec::new(),
             past: VecDeque::new(),
             skipped: Skipped::default(),
+            quiet: standing::Quiet::new(),
         }
     }
 
@@ -265,7 +269,7 @@ impl Owner {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until];
+        let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until, self.quiet.answer_until];
         self.timers.values().copied().chain(life.into_iter().flatten()).min()
     }
 
@@ -274,6 +278,9 @@ impl Owner {
         if self.life.end_at.is_some_and(|at| at <= now) {
             self.life.end_at = None;
             self.control.end();
+        }
+        if self.quiet.answer_until.is_some_and(|at| at <= now) {
+            self.silent_standing().await;
         }
         while let Some(timer) = self.timers.iter().find(|(_, at)| **at <= now).map(|(timer, _)| *timer) {
             self.timers.remove(&timer);
@@ -309,6 +316,7 @@ impl Owner {
                 }
             }
             Order::Interrupt => self.feed(Event::Interrupt).await,
+            Order::Ask { quiet } => self.ask_standing(quiet).await,
             Order::Close if self.turn.is_some() => self.feed(Event::Close).await,
             Order::Close => self.retire(EOF_WAIT),
         }
@@ -412,6 +420,7 @@ impl Owner {
         }
         self.past.extend(native);
         self.asked.clear();
+        self.quiet.answer_until = None;
         self.background = None;
         self.input = None;
         tracing::debug!(skipped = ?self.skipped, "the Turn is settled");
@@ -519,6 +528,7 @@ impl Owner {
 
     /// A line was read, or there are no more.
     async fn read(&mut self, line: Result<Option<Line>, LineError>) {
+        self.quiet.heard_at = Instant::now();
         match line {
             // Cut by the end of the process: Codex ends every message with a newline.
             Ok(Some(line)) if line.truncated => self.skipped.malformed += 1,

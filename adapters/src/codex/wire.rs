@@ -399,6 +399,15 @@ pub(super) struct ThreadRef<'a> {
     pub(super) thread_id: &'a str,
 }
 
+/// Parameters of `thread/turns/list` that ask for the newest turn.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewestTurn<'a> {
+    pub(super) thread_id: &'a str,
+    pub(super) limit: u32,
+    pub(super) items_view: &'a str,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    config::{Overrides, Settings},
+    config::{AskedLoopback, LogFormat, Overrides, Settings},
     serve,
 };
 
@@ -65,7 +65,11 @@ async fn serve(overrides: Overrides) -> ExitCode {
         Ok(filter) => filter,
         Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
     };
-    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match settings.log_format.unwrap_or_else(LogFormat::usual) {
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Text => logs.with_ansi(false).init(),
+    }
     // A panic is a line of the log like any other; it ends the task that it happened in and nothing else.
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
     let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
@@ -114,6 +118,8 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     })
     .map_err(|error| text(&error))?;
     settings.trust_workspace = hosting.trust_workspace;
+    // The listener is that of a `serve`.
+    settings.loopback = AskedLoopback::default();
     let isolation = hosting.isolation.map(|who| match who {
         run::Isolation::Outer => Isolation::Outer,
         run::Isolation::Native => Isolation::Native,

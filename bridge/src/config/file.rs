@@ -10,7 +10,7 @@ use std::{
 use adapters::harness::{ModelProtocol, ModelProvider};
 use serde::Deserialize;
 
-use super::{Error, Limits, Provider, Settings, isolation_of, places, secret, value};
+use super::{AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, places, secret, value};
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +27,9 @@ pub(super) struct File {
     trust_workspace: bool,
     keeper: Option<PathBuf>,
     log: Option<String>,
+    log_format: Option<String>,
+    #[serde(default)]
+    loopback: AskedLoopback,
     max_executors: Option<u32>,
     #[serde(default)]
     codex: Codex,
@@ -59,6 +62,9 @@ struct LimitEntries {
     harness_start_ms: Option<u64>,
     settlement_ms: Option<u64>,
     max_line_bytes: Option<usize>,
+    spool_bytes: Option<usize>,
+    quiet_ms: Option<u64>,
+    observer_ms: Option<u64>,
     turn_memory_bytes: Option<usize>,
 }
 
@@ -108,6 +114,8 @@ impl File {
             trust_workspace: self.trust_workspace,
             keeper: self.keeper,
             log: self.log.unwrap_or_else(|| "info".into()),
+            log_format: self.log_format.as_deref().map(LogFormat::parse).transpose()?,
+            loopback: self.loopback.beside(path.parent().unwrap_or(Path::new(""))),
             max_executors: self.max_executors,
             codex: self.codex.program,
             providers,
@@ -136,6 +144,9 @@ impl LimitEntries {
             harness_start: time("harness_start_ms", self.harness_start_ms, usual.harness_start)?,
             settlement: time("settlement_ms", self.settlement_ms, usual.settlement)?,
             max_line_bytes: size("max_line_bytes", self.max_line_bytes, usual.max_line_bytes)?,
+            spool_bytes: size("spool_bytes", self.spool_bytes, usual.spool_bytes)?,
+            quiet: time("quiet_ms", self.quiet_ms, usual.quiet)?,
+            observer: time("observer_ms", self.observer_ms, usual.observer)?,
             turn_memory_bytes: size("turn_memory_bytes", self.turn_memory_bytes, usual.turn_memory_bytes)?,
         })
     }
@@ -159,6 +170,8 @@ mod tests {
         refused("stat = 'x'", &["line 1", "stat", "expected one of", "socket"]);
         refused("isolation = 'maybe'", &["isolation", "`outer` or `native`"]);
         refused("max_executors = 0", &["max_executors", "at least 1"]);
+        refused("log_format = 'xml'", &["log_format", "`json` or `text`"]);
+        refused("[loopback]\nport = 1", &["line 2", "port", "bearer_file"]);
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
         refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol"]);

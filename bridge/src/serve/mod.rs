@@ -14,13 +14,14 @@ use adapters::{
     harness::Harness,
     native::lock::{Lock, LockError},
 };
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::Settings,
+    config::{self, Settings},
     journal::{self, Journal},
-    link::{self, Gate, Listener},
+    link::{self, Gate, Listener, LoopbackListener},
     service,
     session::{Keepers, Limits, Registry, Shared, recovery},
     tasks,
@@ -63,6 +64,9 @@ pub(crate) enum StartError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// The loopback listener may not be.
+    #[error(transparent)]
+    Loopback(config::Error),
     /// The socket cannot be made.
     #[error(transparent)]
     Bind(#[from] link::BindError),
@@ -80,7 +84,9 @@ impl StartError {
             Self::Keeper { .. } => 16,
             Self::Bind(link::BindError::TooLong { .. }) => 17,
             Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
-            Self::Bind(link::BindError::Io { .. }) => 19,
+            Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
+            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) => 19,
+            Self::Loopback(_) => 10,
         }
     }
 }
@@ -92,6 +98,7 @@ pub(crate) struct Running {
     codex: Arc<Codex>,
     server: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
+    observers: service::Observers,
     journal: Journal,
     _lock: Lock,
 }
@@ -121,6 +128,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         limits: Limits {
             handle_life: settings.limits.handle_life,
             evidence: settings.limits.result_evidence,
+            quiet: settings.limits.quiet,
             max_executors,
             log: log::Limits { memory_bytes: settings.limits.turn_memory_bytes, ..log::Limits::default() },
         },
@@ -145,22 +153,28 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     };
     make_folder_of(&settings.socket);
     let listener = Listener::bind(&settings.socket, gate)?;
+    let loopback = listen_on_loopback(&settings).await?;
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
     let stop = CancellationToken::new();
-    let served = link::Server {
-        registry: Arc::clone(&registry),
-        providers: settings.providers,
+    let observers = service::Observers {
         keep_alive: settings.limits.keep_alive,
+        limit: settings.limits.observer,
+        tracker: TaskTracker::new(),
+        cut: CancellationToken::new(),
     };
+    let served =
+        link::Server { registry: Arc::clone(&registry), providers: settings.providers, observers: observers.clone() };
+    let over_tcp = stream::iter(loopback).flat_map(LoopbackListener::connections);
+    let connections = stream::select(Box::pin(listener.connections()), Box::pin(over_tcp));
     let server_stop = stop.clone();
     let server = tasks::spawn(&TaskTracker::new(), tasks::Kind::Server, async move {
-        if let Err(error) = link::serve(served, listener.connections(), server_stop.clone()).await {
+        if let Err(error) = link::serve(served, connections, server_stop.clone()).await {
             tracing::error!(%error, "the server broke");
         }
         server_stop.cancel();
     });
     tracing::info!(socket = %settings.socket.display(), runtime_id = journal.state_id(), "listening");
-    Ok(Running { registry, codex, server, stop, journal, _lock: lock })
+    Ok(Running { registry, codex, server, stop, observers, journal, _lock: lock })
 }
 
 impl Running {
@@ -182,9 +196,26 @@ impl Running {
             self.server.abort();
             drop((&mut self.server).await);
         }
+        self.observers.cut.cancel();
+        self.observers.tracker.close();
+        self.observers.tracker.wait().await;
         self.journal.close().await;
         tracing::info!("stopped");
     }
+}
+
+/// Listens on loopback where the operator asks for it, and says what that means.
+async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListener>, StartError> {
+    let Some(loopback) = settings.loopback().map_err(StartError::Loopback)? else { return Ok(None) };
+    let listener = LoopbackListener::bind(&loopback).await?;
+    if let Ok(address) = listener.address() {
+        tracing::warn!(
+            %address,
+            principal = loopback.name,
+            "listening on plain TCP: every process of this machine that can read the bearer file can call, a tool that a model runs included"
+        );
+    }
+    Ok(Some(listener))
 }
 
 /// How Codex is run on this machine.

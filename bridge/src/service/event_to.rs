@@ -193,6 +193,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         }
         Status::Unknown(cause) => {
             let cause = match cause {
+                UnknownCause::Stalled => v1::EndCause::Stalled,
                 UnknownCause::ExecutionLost => v1::EndCause::ExecutionLost,
                 UnknownCause::Unsettled => v1::EndCause::Unsettled,
             };
@@ -246,6 +247,7 @@ fn failure_code(code: FailureCode) -> v1::FailureCode {
         FailureCode::HarnessExited => v1::FailureCode::HarnessExited,
         FailureCode::HarnessProtocolError => v1::FailureCode::HarnessProtocolError,
         FailureCode::FunctionResultUnconfirmed => v1::FailureCode::FunctionResultUnconfirmed,
+        FailureCode::DeadlineExceeded => v1::FailureCode::DeadlineExceeded,
         FailureCode::LineTooLarge => v1::FailureCode::LineTooLarge,
         FailureCode::StorageUnavailable => v1::FailureCode::StorageUnavailable,
     }

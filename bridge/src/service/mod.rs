@@ -1,7 +1,7 @@
 //! The Runtime service: wire to domain and back, and nothing else. A handler sends one message to the Session's owner and waits for
 //! its reply (R-API-8).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use proto::{
     raw,
@@ -23,12 +23,15 @@ mod codec;
 mod event_from;
 mod event_to;
 mod observe;
+mod reasons;
 mod request;
 mod status;
 
 pub(crate) use codec::{MAX_INLINE, Protobuf};
+pub(crate) use observe::Observers;
+use reasons::Reasons;
 pub(crate) use request::base_url;
-use status::status;
+pub(crate) use status::status;
 
 /// Largest request that the bridge takes (R-API-7).
 pub(crate) const MAX_REQUEST: usize = 64 << 20;
@@ -40,14 +43,17 @@ pub(crate) const MAX_RESPONSE: usize = 7 << 19;
 pub(crate) struct Service {
     registry: Arc<Registry>,
     providers: Providers,
-    keep_alive: Duration,
+    observers: Observers,
 }
 
 /// The service, ready to be served.
-pub(crate) fn server(registry: Arc<Registry>, providers: Providers, keep_alive: Duration) -> RuntimeServer<Service> {
-    RuntimeServer::new(Service { registry, providers, keep_alive })
-        .max_decoding_message_size(MAX_REQUEST)
-        .max_encoding_message_size(MAX_RESPONSE)
+pub(crate) fn server(
+    registry: Arc<Registry>,
+    providers: Providers,
+    observers: Observers,
+) -> Reasons<RuntimeServer<Service>> {
+    let service = RuntimeServer::new(Service { registry, providers, observers });
+    Reasons::over(service.max_decoding_message_size(MAX_REQUEST).max_encoding_message_size(MAX_RESPONSE))
 }
 
 type Stream<T> = std::pin::Pin<Box<dyn futures_util::Stream<Item = Result<T, Status>> + Send>>;
@@ -214,7 +220,7 @@ impl Runtime for Service {
             .ask(|reply| Command::Observe { fence, turn_id, after: after_sequence, reply })
             .await
             .map_err(status)?;
-        Ok(Response::new(observe::stream(reader, name, self.keep_alive)))
+        Ok(Response::new(self.observers.stream(reader, name)))
     }
 
     async fn acknowledge_events(

@@ -20,6 +20,8 @@ use crate::{
     },
 };
 
+mod watch;
+
 /// Bytes of events that are kept for a file that does not take them, before the Turn is given up (R-DUR-4).
 const MAX_UNWRITTEN: usize = 8 << 20;
 
@@ -50,6 +52,7 @@ pub(super) struct Active {
     /// The end, until the journal has it.
     ending: Option<Ending>,
     ended: Option<Bytes>,
+    watch: watch::Watch,
 }
 
 /// An end that nobody has seen.
@@ -71,6 +74,7 @@ pub(super) struct Begin {
     pub(super) native_session_id: String,
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
+    pub(super) max_duration: Option<Duration>,
 }
 
 impl Active {
@@ -95,6 +99,7 @@ impl Active {
             waiters: Vec::new(),
             ending: None,
             ended: None,
+            watch: watch::Watch::new(Instant::now(), begin.max_duration, shared.limits.quiet),
         }
     }
 
@@ -125,7 +130,7 @@ impl Active {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let evidence = self.evidence.iter().map(|(at, _)| *at);
         let ending = self.ending.iter().map(|ending| ending.next_try);
-        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).min()
+        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).chain(self.watch_until()).min()
     }
 
     /// Fences observers of lower epochs (R-ASG-2).
@@ -158,6 +163,11 @@ impl Active {
     /// Takes reports; their events are written with one call and wake observers once.
     pub(super) async fn take(&mut self, reports: impl Iterator<Item = Report> + Send) {
         for report in reports {
+            if let Report::Standing(standing) = report {
+                self.stands(standing).await;
+                continue;
+            }
+            self.heard();
             // What comes behind the settlement is the Executor's own end, and not this Turn's.
             if self.machine.end().is_none() {
                 self.step(Input::Report(report)).await;
@@ -212,6 +222,7 @@ impl Active {
     /// Does what is due.
     pub(super) async fn overdue(&mut self, now: Instant) {
         self.answer_waiters(now);
+        self.keep_watch(now).await;
         let (due, rest) = std::mem::take(&mut self.evidence).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
         self.evidence = rest;
         for (_, call_id) in due {

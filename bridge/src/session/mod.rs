@@ -76,6 +76,8 @@ pub(crate) struct Limits {
     pub(crate) handle_life: Duration,
     /// How long the evidence of a written result may take (R-FN-6).
     pub(crate) evidence: Duration,
+    /// How long a Harness may be quiet in a Turn before it is asked (R-EVT-10).
+    pub(crate) quiet: Duration,
     /// Executors that may exist at once (R-PRE-3).
     pub(crate) max_executors: u32,
     /// Limits of a Turn's log.
@@ -183,6 +185,7 @@ pub(crate) struct StartRequest {
     pub(crate) handle: String,
     pub(crate) turn_id: String,
     pub(crate) input: Vec<String>,
+    pub(crate) max_duration: Option<Duration>,
 }
 
 /// One submitted result; a result whose content is wrong is judged like the others before that is said (R-FN-5).

@@ -21,8 +21,8 @@ impl Owner {
     /// Starts a Turn, or tells the state of the one that has this id; true when it was there before.
     pub(super) async fn start(&mut self, fence: &Fence, request: StartRequest) -> Answer<(Snapshot, bool)> {
         self.admit(fence)?;
-        let StartRequest { handle, turn_id, input } = request;
-        let content = digest::input(&input);
+        let StartRequest { handle, turn_id, input, max_duration } = request;
+        let content = digest::turn(&input, max_duration);
         if let Some(found) = self.known_turn(&turn_id, content).await? {
             return Ok((found, true));
         }
@@ -70,7 +70,17 @@ impl Owner {
             live.ran_turn = true;
         }
         let idempotency_prefix = format!("{}/{turn_id}", self.key.session_id);
-        let begin = Begin { row, turn_id, content, created_at, number, native_session_id, idempotency_prefix, log };
+        let begin = Begin {
+            row,
+            turn_id,
+            content,
+            created_at,
+            number,
+            native_session_id,
+            idempotency_prefix,
+            log,
+            max_duration,
+        };
         let turn = Active::begin(&self.shared, begin, input);
         let snapshot = turn.snapshot();
         self.turn = Some(turn);

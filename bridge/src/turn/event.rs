@@ -105,6 +105,7 @@ pub(crate) enum CancelCause {
 /// Why nobody knows how a Turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownCause {
+    Stalled,
     ExecutionLost,
     Unsettled,
 }

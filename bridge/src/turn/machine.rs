@@ -13,6 +13,7 @@ use super::{
     calls::{Digest, Known, Phase as CallPhase},
     event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause},
     items::{Items, Kind},
+    stop::Stop,
 };
 
 /// One Turn.
@@ -27,6 +28,10 @@ pub(crate) struct Turn {
     native: Option<Native>,
     cancel: Option<CancelCause>,
     failure: Option<Failure>,
+    /// Why the bridge stopped it before anything else did.
+    stop: Option<Stop>,
+    /// The Harness waits to ask its provider again.
+    retrying: bool,
 }
 
 #[derive(Debug)]
@@ -67,6 +72,8 @@ pub(crate) enum Input {
     Cancel(CancelCause),
     /// The bridge itself ends it.
     Fail(Failure),
+    /// A limit of the Turn is over.
+    Stop(Stop),
     /// A result for a call that is pending is on disk.
     Result { call_id: String, digest: Digest, result: FunctionResult },
     /// A call could not be stored; it is never shown (R-DUR-4).
@@ -119,7 +126,19 @@ impl Turn {
             native: None,
             cancel: None,
             failure: None,
+            stop: None,
+            retrying: false,
         }
+    }
+
+    /// Whether the Harness works on it and nothing has stopped it yet.
+    pub(crate) fn is_at_work(&self) -> bool {
+        matches!(self.state, State::Starting | State::Running) && !self.is_stopping()
+    }
+
+    /// Whether silence of the Harness means anything: no tool, call, required action or native retry is open (R-EVT-10).
+    pub(crate) fn may_stall(&self) -> bool {
+        !self.retrying && !self.items.has_open_tool() && !self.calls.iter().any(|c| c.phase.is_open())
     }
 
     /// Where the Turn is.
@@ -180,6 +199,7 @@ impl Turn {
             Input::Report(report) => self.report(report),
             Input::Cancel(cause) => Ok(self.cancel(cause)),
             Input::Fail(failure) => Ok(self.fail(failure)),
+            Input::Stop(stop) => Ok(self.stop(stop)),
             Input::Result { call_id, digest, result } => Ok(self.result(call_id, digest, result)),
             Input::NotStored { call_id, failure } => {
                 self.calls.retain(|c| c.call.call_id != call_id);
@@ -190,7 +210,7 @@ impl Turn {
     }
 
     fn is_stopping(&self) -> bool {
-        self.cancel.is_some() || self.failure.is_some()
+        self.cancel.is_some() || self.failure.is_some() || self.stop.is_some()
     }
 
     fn call(&self, call_id: &str) -> Option<&CallState> {
@@ -213,6 +233,14 @@ impl Turn {
     fn fail(&mut self, failure: Failure) -> Vec<Effect> {
         let first = !self.is_stopping();
         self.failure.get_or_insert(failure);
+        self.interrupt_if(first)
+    }
+
+    fn stop(&mut self, stop: Stop) -> Vec<Effect> {
+        let first = self.is_at_work();
+        if first {
+            self.stop = Some(stop);
+        }
         self.interrupt_if(first)
     }
 
@@ -258,6 +286,7 @@ impl Turn {
         if let State::Ended(_) = self.state {
             return Err(self.misfit("something after the end"));
         }
+        self.retrying = matches!(report, Report::ProviderRetry(_));
         Ok(match report {
             Report::Started { native_turn_id } => match self.state {
                 State::Starting => {
@@ -344,6 +373,7 @@ impl Turn {
                 let stopped = matches!(self.cancel, Some(CancelCause::BridgeStopped | CancelCause::Released));
                 self.abandon(call_id, if stopped { AbandonReason::ExecutionLost } else { reason })
             }
+            Report::Standing(_) => Vec::new(),
             Report::ProviderRetry(retry) => emit(Event::ProviderRetry(retry)),
             Report::Usage(usage) => {
                 self.usage = Some(usage);
@@ -470,9 +500,10 @@ impl Turn {
     }
 
     fn interrupted(&self) -> Status {
-        match self.cancel {
-            Some(cause) => Status::Cancelled(cause),
-            None => Status::Failed(Failure {
+        match (self.stop, self.cancel) {
+            (Some(stop), _) => stop.status(),
+            (None, Some(cause)) => Status::Cancelled(cause),
+            (None, None) => Status::Failed(Failure {
                 code: FailureCode::HarnessProtocolError,
                 message: "the Harness says that the Turn was interrupted, but nobody asked for it".into(),
                 http_status: None,

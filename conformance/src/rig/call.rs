@@ -107,7 +107,9 @@ impl Call {
             }
             Self::Start => {
                 let (handle, input) = ("hdl-none".into(), text_input("hello"));
-                client.start_turn(v1::StartTurnRequest { assignment, handle, turn_id, input }).await.map(drop)
+                let max_duration = None;
+                let request = v1::StartTurnRequest { assignment, handle, turn_id, input, max_duration };
+                client.start_turn(request).await.map(drop)
             }
             Self::Observe => {
                 let request = v1::ObserveTurnRequest { assignment, turn_id, after_sequence: 0 };

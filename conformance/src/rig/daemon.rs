@@ -188,6 +188,23 @@ impl Daemon {
         self.log_text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
+    /// Waits for so many lines of its logs with this message, and gives them.
+    ///
+    /// # Errors
+    /// When there are fewer after 20 s.
+    pub async fn wait_for_logs(&self, message: &str, count: usize) -> anyhow::Result<Vec<Value>> {
+        let limit = Instant::now() + READY;
+        loop {
+            let mut found = self.logs();
+            found.retain(|line| line["message"].as_str().is_some_and(|text| text.contains(message)));
+            if found.len() >= count {
+                return Ok(found);
+            }
+            anyhow::ensure!(Instant::now() < limit, "the log has not {count} times {message:?}\n{}", self.log_tail());
+            time::sleep(ATTEMPT).await;
+        }
+    }
+
     /// Everything it wrote, as it stands.
     #[must_use]
     pub fn log_text(&self) -> String {

@@ -76,11 +76,26 @@ impl Session {
         turn_id: &str,
         input: Vec<v1::InputPart>,
     ) -> Result<v1::StartTurnResponse, Error> {
+        self.start_within(ready, turn_id, input, None).await
+    }
+
+    /// Starts a Turn that may take so long (R-EVT-10).
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn start_within(
+        &self,
+        ready: &v1::Ready,
+        turn_id: &str,
+        input: Vec<v1::InputPart>,
+        max_duration: Option<Duration>,
+    ) -> Result<v1::StartTurnResponse, Error> {
         let request = v1::StartTurnRequest {
             assignment: Some(self.assignment.clone()),
             handle: ready.handle.clone(),
             turn_id: turn_id.into(),
             input,
+            max_duration: max_duration.map(wire_duration),
         };
         persist(&self.client, || self.client.start_turn(request.clone())).await
     }
@@ -107,8 +122,7 @@ impl Session {
         let request = v1::CancelTurnRequest {
             assignment: Some(self.assignment.clone()),
             turn_id: turn_id.into(),
-            // A wait that no protobuf duration can hold is refused by the bridge as out of range.
-            wait: wait.map(|wait| wait.try_into().unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 })),
+            wait: wait.map(wire_duration),
         };
         persist(&self.client, || self.client.cancel_turn(request.clone())).await
     }
@@ -145,6 +159,11 @@ impl Session {
         let request = v1::ReleaseAssignmentRequest { assignment: Some(assignment), remove_home };
         persist(&self.client, || self.client.release_assignment(request.clone())).await
     }
+}
+
+/// One that no protobuf duration can hold is refused by the bridge as out of range.
+fn wire_duration(of: Duration) -> prost_types::Duration {
+    of.try_into().unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 })
 }
 
 /// A text as the whole input of a Turn.
