@@ -4,6 +4,7 @@
 pub mod child;
 pub mod cli;
 pub mod demo;
+pub mod ledger;
 pub mod provider;
 pub mod reach;
 pub mod rig;
