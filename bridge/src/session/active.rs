@@ -152,6 +152,7 @@ impl Active {
             ended: self.ended.clone(),
             cancel_requested: self.machine.cancel_requested(),
             created_at: self.created_at,
+            left: true,
         }
     }
 

@@ -44,6 +44,7 @@ impl Past {
             ended: Some(Bytes::from(ended)),
             cancel_requested: record.cancel_cause.as_deref() == Some("requested"),
             created_at: clock::from_millis(record.start.created_ms),
+            left: true,
         };
         Some(Self {
             row: record.row,
