@@ -26,7 +26,7 @@ pub use order::name;
 pub use place::{Place, codex, program};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};
-pub use scenario::scenario;
+pub use scenario::{is_long, scenario};
 
 use crate::child::FaultChild;
 use crate::provider::Provider;
