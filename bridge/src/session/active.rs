@@ -264,7 +264,7 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
-        let front = self.unwritten.is_none().then(|| self.log.reader());
+        let front = self.unwritten.is_none().then(|| self.log.reader().trace()).unwrap_or_default();
         Past { row: self.row, number: self.number, content: self.content, front, snapshot }
     }
 
