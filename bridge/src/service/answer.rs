@@ -58,10 +58,11 @@ fn ended(bytes: &[u8]) -> Option<v1::TurnEnded> {
 
 /// What is known of a cancelled Turn.
 pub(crate) fn cancelled(of: Snapshot) -> v1::CancelTurnResponse {
+    let left = of.left;
     let turn = turn(of);
     let outcome = match &turn.ended {
         None => v1::CancelOutcome::Pending,
-        Some(ended) if ended.cause == Some(v1::EndCause::Unsettled.into()) => v1::CancelOutcome::Unconfirmed,
+        Some(ended) if left && ended.cause == Some(v1::EndCause::Unsettled.into()) => v1::CancelOutcome::Unconfirmed,
         Some(_) => v1::CancelOutcome::Settled,
     };
     v1::CancelTurnResponse { outcome: outcome.into(), turn: Some(turn) }

@@ -157,6 +157,7 @@ impl Active {
             ended: self.ended.clone(),
             cancel_requested: self.machine.cancel_requested(),
             created_at: self.created_at,
+            left: true,
         }
     }
 
@@ -274,7 +275,7 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
-        let front = self.unwritten.is_none().then(|| self.log.reader());
+        let front = self.unwritten.is_none().then(|| self.log.reader().trace()).unwrap_or_default();
         Past { row: self.row, number: self.number, content: self.content, front, snapshot }
     }
 

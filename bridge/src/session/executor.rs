@@ -119,6 +119,15 @@ impl Slot {
         }
     }
 
+    /// Whether something of an Executor that is no longer used may still be there.
+    pub(super) fn holds_leftovers(&self) -> bool {
+        match self {
+            Self::Unconfirmed(_) => true,
+            Self::Live(live) => live.closing,
+            Self::Empty | Self::Preparing(_) => false,
+        }
+    }
+
     /// Whether nothing native is left, or nothing more can be done about it.
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Self::Empty | Self::Unconfirmed(_))

@@ -220,6 +220,8 @@ pub(crate) struct Snapshot {
     pub(crate) ended: Option<Bytes>,
     pub(crate) cancel_requested: bool,
     pub(crate) created_at: SystemTime,
+    /// What an unsettled Turn had started may still be there. Only a cancel asks anew (R-CAN-2).
+    pub(crate) left: bool,
 }
 
 /// A cheap front of one Session. Dropping it ends nothing.

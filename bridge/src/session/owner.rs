@@ -249,7 +249,12 @@ impl Owner {
                 }
                 self.follow().await;
             }
-            Some(_) | None => drop(reply.send(self.get(fence, turn_id).await)),
+            Some(_) | None => {
+                // A later call tells what is known then (R-CAN-2).
+                self.clean_up_again().await;
+                let left = self.slot.holds_leftovers();
+                drop(reply.send(self.get(fence, turn_id).await.map(|turn| Snapshot { left, ..turn })));
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
     turn::{
         calls::{Digest, Known},
         event::Native,
-        log::{self, Front, Terminal},
+        log::{self, Front, Terminal, Trace},
         machine::Phase,
     },
 };
@@ -25,7 +25,8 @@ pub(super) struct Past {
     pub(super) row: TurnRow,
     pub(super) number: u64,
     pub(super) content: Digest,
-    pub(super) front: Option<Front>,
+    /// Its events, while somebody observes them.
+    pub(super) front: Trace,
     pub(super) snapshot: Snapshot,
 }
 
@@ -44,12 +45,13 @@ impl Past {
             ended: Some(Bytes::from(ended)),
             cancel_requested: record.cancel_cause.as_deref() == Some("requested"),
             created_at: clock::from_millis(record.start.created_ms),
+            left: true,
         };
         Some(Self {
             row: record.row,
             number: record.start.number,
             content: record.start.content,
-            front: None,
+            front: Trace::default(),
             snapshot,
         })
     }
@@ -106,14 +108,14 @@ impl Owner {
         let number = self.past(turn_id).await?.number;
         let (file, limits) = (self.turn_file(number), self.shared.limits.log);
         let past = self.past(turn_id).await?;
-        match &past.front {
-            Some(front) => Ok(front.clone()),
+        match past.front.find() {
+            Some(front) => Ok(front),
             None => {
                 let front = past.open(&file, limits).map_err(|error| {
                     tracing::error!(turn_id, %error, "the events of a Turn cannot be read");
                     Refusal::new(Reason::StorageUnavailable, "the events of the Turn cannot be read")
                 })?;
-                past.front = Some(front.clone());
+                past.front = front.trace();
                 Ok(front)
             }
         }
@@ -138,7 +140,7 @@ impl Owner {
         journal.acknowledge(past.row, through).await.map_err(|error| storage(&error))?;
         past.snapshot.acknowledged = past.snapshot.acknowledged.max(through);
         // Opened anew at the next observation, with what is acknowledged now.
-        past.front = None;
+        past.front = Trace::default();
         let (acknowledged, number) = (past.snapshot.acknowledged, past.number);
         if acknowledged == last
             && let Err(error) = std::fs::remove_file(self.turn_file(number))

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use bytes::Bytes;
@@ -18,6 +18,18 @@ use super::{
 #[derive(Clone, Debug)]
 pub(crate) struct Front {
     shared: Arc<Shared>,
+}
+
+/// Finds a front again for as long as anybody has it or reads from it, so that a Turn that is over holds a file and memory for its observers
+/// only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace(Weak<Shared>);
+
+impl Trace {
+    /// The front, while somebody has it.
+    pub(crate) fn find(&self) -> Option<Front> {
+        self.0.upgrade().map(Front::over)
+    }
 }
 
 /// The last event of a Turn that ended, as the journal has it.
@@ -72,6 +84,11 @@ impl Front {
     /// when they are still to be written.
     pub(crate) fn open(&self, after: u64, epoch: u64) -> Reader {
         Reader::new(Arc::clone(&self.shared), after, epoch)
+    }
+
+    /// What finds this front again.
+    pub(crate) fn trace(&self) -> Trace {
+        Trace(Arc::downgrade(&self.shared))
     }
 
     /// The sequence of the last event that was published; 0 before the first.

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use self::file::payload;
 pub(crate) use self::{
     append::{Log, Record, Recovered},
-    front::{Front, Terminal},
+    front::{Front, Terminal, Trace},
     reader::{Next, Omission, Reader, Why},
 };
 
