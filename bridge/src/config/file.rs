@@ -19,6 +19,7 @@ pub(super) struct File {
     state: Option<PathBuf>,
     socket: Option<PathBuf>,
     allowed_uids: Option<Vec<u32>>,
+    operator_uids: Option<Vec<u32>>,
     refuse_tools: Option<bool>,
     #[serde(default)]
     workspace_roots: Vec<PathBuf>,
@@ -58,6 +59,9 @@ struct LimitEntries {
     keep_alive_ms: Option<u64>,
     harness_start_ms: Option<u64>,
     settlement_ms: Option<u64>,
+    drain_timeout_ms: Option<u64>,
+    idle_ms: Option<u64>,
+    watch_ms: Option<u64>,
     max_line_bytes: Option<usize>,
     turn_memory_bytes: Option<usize>,
 }
@@ -102,6 +106,7 @@ impl File {
             state: self.state.unwrap_or_else(places::state),
             socket: self.socket.unwrap_or_else(places::socket),
             allowed_uids: self.allowed_uids.unwrap_or_else(|| vec![places::uid()]),
+            operator_uids: self.operator_uids.unwrap_or_else(|| vec![places::uid()]),
             refuse_tools: self.refuse_tools.unwrap_or(true),
             workspace_roots: self.workspace_roots,
             isolation: self.isolation.as_deref().map(isolation_of).transpose()?,
@@ -135,6 +140,9 @@ impl LimitEntries {
             keep_alive: time("keep_alive_ms", self.keep_alive_ms, usual.keep_alive)?,
             harness_start: time("harness_start_ms", self.harness_start_ms, usual.harness_start)?,
             settlement: time("settlement_ms", self.settlement_ms, usual.settlement)?,
+            drain_timeout: time("drain_timeout_ms", self.drain_timeout_ms, usual.drain_timeout)?,
+            idle: time("idle_ms", self.idle_ms, usual.idle)?,
+            watch: time("watch_ms", self.watch_ms, usual.watch)?,
             max_line_bytes: size("max_line_bytes", self.max_line_bytes, usual.max_line_bytes)?,
             turn_memory_bytes: size("turn_memory_bytes", self.turn_memory_bytes, usual.turn_memory_bytes)?,
         })

@@ -11,4 +11,6 @@ pub(crate) use unix::{BindError, Gate, Listener};
 pub(crate) struct Peer {
     /// The principal that a Session belongs to (R-ASG-5).
     pub(crate) principal: String,
+    /// Whether it has the role of an operator.
+    pub(crate) operator: bool,
 }

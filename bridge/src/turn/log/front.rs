@@ -4,20 +4,31 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use bytes::Bytes;
 
 use super::{
     Limits, Reader, file,
-    tail::{Mark, Shared},
+    tail::{FencedBy, Mark, Shared},
 };
 
 /// Opens readers of one Turn's events. Clones are cheap and share the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Front {
     shared: Arc<Shared>,
+}
+
+/// A log for as long as somebody reads it.
+#[derive(Debug)]
+pub(crate) struct WhileRead(Weak<Shared>);
+
+impl WhileRead {
+    /// The log, when somebody still reads it.
+    pub(crate) fn front(&self) -> Option<Front> {
+        self.0.upgrade().map(Front::over)
+    }
 }
 
 /// The last event of a Turn that ended, as the journal has it.
@@ -58,6 +69,7 @@ impl Front {
             published: sequence,
             acknowledged: acknowledged.min(sequence),
             fence: 0,
+            fenced_by: FencedBy::default(),
             is_ended: true,
             is_closed: true,
         };
@@ -72,6 +84,20 @@ impl Front {
     /// when they are still to be written.
     pub(crate) fn open(&self, after: u64, epoch: u64) -> Reader {
         Reader::new(Arc::clone(&self.shared), after, epoch)
+    }
+
+    /// Ends the readers that were opened with an epoch below `epoch`, and tells them why (R-ASG-2).
+    pub(crate) fn fence(&self, epoch: u64, by: FencedBy) {
+        self.shared.mark.send_modify(|mark| {
+            if epoch > mark.fence {
+                (mark.fence, mark.fenced_by) = (epoch, by);
+            }
+        });
+    }
+
+    /// This log as long as somebody reads it.
+    pub(crate) fn while_read(&self) -> WhileRead {
+        WhileRead(Arc::downgrade(&self.shared))
     }
 
     /// The sequence of the last event that was published; 0 before the first.
