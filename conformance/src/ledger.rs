@@ -193,7 +193,7 @@ impl Ledger {
             // It was recorded, whether or not that was told. Its retry answers as before, or does what is left.
             Err(error) if error.reason() == Some(Reason::AssignmentStale) && self.bound => {
                 let fence = Some(self.fence("a-1", 4));
-                let request = v1::ReleaseAssignmentRequest { assignment: fence, remove_home: true };
+                let request = v1::ReleaseAssignmentRequest { assignment: fence, remove_home: true, principal: None };
                 let answer = client.release_assignment(request).await.context("the release again")?;
                 anyhow::ensure!(answer.outcome() == v1::ReleaseOutcome::Confirmed, "{answer:?}");
                 Ok(Session::bind(client, self.fence("a-2", 1), workspace(rig)).await?)

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{io::Write as _, process::ExitCode};
+use std::{io::Write as _, process::ExitCode, time::Duration};
 
 use adapters::harness::Isolation;
 use clap::{Parser, Subcommand};
@@ -43,7 +43,7 @@ enum Trouble {
     Filter(#[source] tracing_subscriber::filter::ParseError),
     #[error("listen for signals")]
     Signals(#[source] std::io::Error),
-    #[error("stop in order: a second signal came")]
+    #[error("stop in order: another signal came")]
     Hurried,
 }
 
@@ -86,11 +86,19 @@ async fn serve(overrides: Overrides) -> ExitCode {
         () = running.broken() => true,
     };
     tracing::info!("stopping");
-    tokio::select! {
-        () = running.stop() => {}
-        // A second signal gives up waiting; the keepers end what is left.
-        _ = terminate.recv() => return fail(&Trouble::Hurried, 1),
-        _ = interrupt.recv() => return fail(&Trouble::Hurried, 1),
+    let hurry = running.hurrying();
+    let stopped = running.stop();
+    tokio::pin!(stopped);
+    loop {
+        tokio::select! {
+            () = &mut stopped => break,
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        // A second signal does not wait for Turns that run; one more gives up waiting for anything, and the keepers end what is left.
+        if !hurry() {
+            return fail(&Trouble::Hurried, 1);
+        }
     }
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -120,6 +128,8 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     settings.trust_workspace = hosting.trust_workspace;
     // The listener is that of a `serve`.
     settings.loopback = AskedLoopback::default();
+    // `run` itself decides about its one Turn; whatever it leaves behind nobody waits for.
+    settings.limits.drain_timeout = Duration::ZERO;
     let isolation = hosting.isolation.map(|who| match who {
         run::Isolation::Outer => Isolation::Outer,
         run::Isolation::Native => Isolation::Native,

@@ -99,6 +99,15 @@ pub(crate) struct TurnRecord {
     pub(crate) end: Option<EndRecord>,
 }
 
+/// What the newest Turns of a Session tell of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastTurn {
+    /// When the newest one began, or ended, in milliseconds of Unix time.
+    pub(crate) active_ms: Option<i64>,
+    /// The native session of the newest one that has reached the Harness.
+    pub(crate) native_session_id: Option<String>,
+}
+
 /// How a Turn ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndRecord {

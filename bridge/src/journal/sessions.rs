@@ -1,8 +1,8 @@
 //! Sessions and their assignments.
 
-use rusqlite::Row;
+use rusqlite::{OptionalExtension as _, Row};
 
-use super::{Journal, Placement, Result, SessionRecord, SessionRow};
+use super::{Journal, LastTurn, Placement, Result, SessionRecord, SessionRow};
 
 impl Journal {
     /// Every Session, in the order in which they were first bound.
@@ -14,6 +14,28 @@ impl Journal {
             )?;
             let found = select.query_map((), read)?.collect::<rusqlite::Result<_>>()?;
             Ok(found)
+        })
+        .await
+    }
+
+    /// What the newest Turn of each of these Sessions tells.
+    pub(crate) async fn last_turns(&self, sessions: Vec<SessionRow>) -> Result<Vec<LastTurn>> {
+        self.run(move |connection| {
+            let mut newest = connection.prepare_cached(
+                "SELECT max(created_ms, coalesce(ended_ms, created_ms)) FROM turn WHERE session = ?1 \
+                 ORDER BY number DESC LIMIT 1",
+            )?;
+            let mut native = connection.prepare_cached(
+                "SELECT native_session_id FROM turn WHERE session = ?1 AND native_session_id IS NOT NULL \
+                 ORDER BY number DESC LIMIT 1",
+            )?;
+            let last = sessions.into_iter().map(|session| {
+                Ok(LastTurn {
+                    active_ms: newest.query_row((session.0,), |row| row.get(0)).optional()?,
+                    native_session_id: native.query_row((session.0,), |row| row.get(0)).optional()?,
+                })
+            });
+            last.collect()
         })
         .await
     }

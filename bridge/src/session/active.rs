@@ -14,7 +14,7 @@ use crate::{
     turn::{
         calls::{self, Digest, Known},
         event::{CancelCause, Event},
-        log::{Front, Log, Record},
+        log::{FencedBy, Front, Log, Record},
         machine::{Effect, Input, Phase, Turn},
         split::split,
     },
@@ -123,6 +123,11 @@ impl Active {
         self.ended.is_some()
     }
 
+    /// How the Turn stands, for those who do not ask it: its required actions, and whether it only waits for them.
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        (self.machine.required_actions().count(), self.machine.only_waits())
+    }
+
     pub(super) fn orders(&mut self) -> VecDeque<Order> {
         std::mem::take(&mut self.orders)
     }
@@ -133,9 +138,13 @@ impl Active {
         evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).chain(self.watch_until()).min()
     }
 
-    /// Fences observers of lower epochs (R-ASG-2).
-    pub(super) fn fence(&self, epoch: u64) {
-        self.log.fence(epoch);
+    /// Fences lower epochs at once (R-ASG-2): observers, and those who wait for a cancel. Its effect stands, so they are told how far it is.
+    pub(super) fn fence(&mut self, epoch: u64, by: FencedBy) {
+        self.log.reader().fence(epoch, by);
+        let snapshot = self.snapshot();
+        for (_, reply) in self.waiters.drain(..) {
+            drop(reply.send(Ok(snapshot.clone())));
+        }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {

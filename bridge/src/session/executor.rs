@@ -166,7 +166,10 @@ impl Owner {
             self.preparations.fail(&executor_id, &refusal);
             // A keeper that was stopped from outside ends nothing; its tree still carries the mark.
             if survivors > 0 && !self.sweep(&executor_id).await {
+                self.room_wanted = None;
                 self.leave_unconfirmed(&executor_id, permit);
+            } else {
+                self.give_room(permit);
             }
         }
     }

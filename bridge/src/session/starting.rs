@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::{
     Answer, Fence, Snapshot, StartRequest,
     active::{Active, Begin},
-    digest,
+    digest, drain,
     executor::Slot,
     owner::Owner,
     storage,
@@ -26,8 +26,8 @@ impl Owner {
         if let Some(found) = self.known_turn(&turn_id, content).await? {
             return Ok((found, true));
         }
-        if self.is_stopping() {
-            return Err(Refusal::new(Reason::Draining, "the bridge is stopping"));
+        if self.is_draining() {
+            return Err(drain::draining());
         }
         let executor_id = self.preparations.check(&handle, Instant::now())?.to_owned();
         if self.turn.is_some() {

@@ -159,6 +159,16 @@ impl Turn {
         self.calls.iter().filter(move |c| !over && c.phase.is_open()).map(|c| &c.call)
     }
 
+    /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
+    pub(crate) fn only_waits(&self) -> bool {
+        let mut open = self.calls.iter().filter(|c| c.phase.is_open()).peekable();
+        matches!(self.state, State::Running)
+            && !self.is_stopping()
+            && self.items.are_closed()
+            && open.peek().is_some()
+            && open.all(|c| c.phase == CallPhase::Pending)
+    }
+
     /// What is known of a call.
     pub(crate) fn known(&self, call_id: &str) -> Option<Known> {
         self.call(call_id).map(|c| Known {

@@ -93,7 +93,7 @@ impl Call {
         match self {
             Self::Bind => client.bind_assignment(v1::BindAssignmentRequest { assignment, placement }).await.map(drop),
             Self::Release => {
-                let request = v1::ReleaseAssignmentRequest { assignment, remove_home: false };
+                let request = v1::ReleaseAssignmentRequest { assignment, remove_home: false, principal: None };
                 client.release_assignment(request).await.map(drop)
             }
             Self::Prepare => {

@@ -156,7 +156,7 @@ impl Session {
     pub async fn release(&self, remove_home: bool) -> Result<v1::ReleaseAssignmentResponse, Error> {
         let mut assignment = self.assignment.clone();
         assignment.epoch = assignment.epoch.saturating_add(1);
-        let request = v1::ReleaseAssignmentRequest { assignment: Some(assignment), remove_home };
+        let request = v1::ReleaseAssignmentRequest { assignment: Some(assignment), remove_home, principal: None };
         persist(&self.client, || self.client.release_assignment(request.clone())).await
     }
 }

@@ -169,11 +169,6 @@ impl Log {
         self.shared.mark.send_modify(|mark| mark.is_ended = true);
     }
 
-    /// Ends the readers that were opened with an epoch below `epoch` (R-ASG-2).
-    pub(crate) fn fence(&self, epoch: u64) {
-        self.shared.mark.send_modify(|mark| mark.fence = mark.fence.max(epoch));
-    }
-
     /// Says that Core has stored the events up to `through`: from now on they are given as an omission.
     pub(crate) fn acknowledge(&self, through: u64) {
         self.shared.mark.send_modify(|mark| mark.acknowledged = mark.acknowledged.max(through.min(mark.published)));
