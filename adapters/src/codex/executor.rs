@@ -519,7 +519,8 @@ impl Owner {
             None => u32::try_from(tree::descendants(keeper).len()).unwrap_or(u32::MAX),
         };
         self.emit(Report::Closed { exit, survivors }).await;
-        tracing::debug!(skipped = ?self.skipped, ?exit, survivors, "an Executor is closed");
+        let passed_over = self.lines.passed_over();
+        tracing::debug!(skipped = ?self.skipped, passed_over, ?exit, survivors, "an Executor is closed");
         self.writer.close();
         drop(self.control);
         self.writers.close();
@@ -534,6 +535,12 @@ impl Owner {
             Ok(Some(line)) if line.truncated => self.skipped.malformed += 1,
             Ok(Some(line)) => self.message(&line).await,
             Ok(None) | Err(LineError::Io(_)) => self.silence(),
+            Err(LineError::Spool(error)) => {
+                let message = format!("a long line of codex could not be kept: {}", error.kind());
+                let failure = Failure { code: FailureCode::StorageUnavailable, message, http_status: None, exit: None };
+                self.feed(Event::Fault(failure)).await;
+                self.retire(Duration::ZERO);
+            }
             Err(LineError::TooLong { limit }) => {
                 let message = format!("codex wrote a line of more than {limit} bytes");
                 let failure = Failure { code: FailureCode::LineTooLarge, message, http_status: None, exit: None };

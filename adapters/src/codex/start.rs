@@ -29,7 +29,7 @@ use crate::{
     harness::{Executor, Launch, ORDER_CAPACITY, Placement, PrepareError, REPORT_CAPACITY},
     native::{
         environment::Environment,
-        lines::{LineError, LineReader},
+        lines::{LineError, LineReader, Spooling},
         process::{self, Control},
         rpc::{self, Message, RpcError, Writer},
         tree,
@@ -94,7 +94,12 @@ pub(super) async fn prepare(
     let writers = TaskTracker::new();
     let mut opening = Opening {
         writer: Writer::start(process.stdin, &writers),
-        lines: LineReader::new(process.stdout, settings.max_line_bytes),
+        lines: LineReader::new(process.stdout, settings.max_line_bytes).spooling(Spooling {
+            folder: launch.temporary.clone(),
+            above: settings.spool_bytes,
+            room: settings.long_lines.clone(),
+            is_read: wire::is_read,
+        }),
         control: process.control,
         cleaner: Cleaner::new(launch.model_key.clone()),
         next_id: 1,
@@ -196,7 +201,9 @@ impl Opening {
                 Ok(Ok(Some(line))) if line.truncated => continue,
                 Ok(Ok(Some(line))) => line,
                 Ok(Ok(None) | Err(LineError::Io(_))) => return Err(Trouble::Ended),
-                Ok(Err(error @ LineError::TooLong { .. })) => return Err(Trouble::Broken(error.to_string())),
+                Ok(Err(error @ (LineError::TooLong { .. } | LineError::Spool(_)))) => {
+                    return Err(Trouble::Broken(error.to_string()));
+                }
             };
             match rpc::parse(&line) {
                 Ok(Message::Response { id: told, outcome }) if told == id => {

@@ -237,6 +237,7 @@ pub(crate) fn codex(settings: &Settings, keeper: PathBuf) -> codex::Settings {
     codex.program.clone_from(&settings.codex);
     codex.trust_workspace = settings.trust_workspace;
     codex.max_line_bytes = settings.limits.max_line_bytes;
+    codex.spool_bytes = settings.limits.spool_bytes;
     codex.limits.start = settings.limits.harness_start;
     codex.limits.settlement = settings.limits.settlement;
     codex
