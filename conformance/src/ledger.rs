@@ -65,6 +65,12 @@ impl Ledger {
         self.released
     }
 
+    /// The events of the first Turn that were seen.
+    #[must_use]
+    pub fn events(&self) -> &[v1::Event] {
+        &self.events
+    }
+
     /// The reasons for which a request had no effect and was sent again.
     #[must_use]
     pub fn refusals(&self) -> &[Reason] {
@@ -197,7 +203,8 @@ impl Ledger {
             // It was recorded, whether or not that was told. Its retry answers as before, or does what is left.
             Err(error) if error.reason() == Some(Reason::AssignmentStale) && self.bound => {
                 let fence = Some(self.fence("a-1", 4));
-                let request = v1::ReleaseAssignmentRequest { assignment: fence, remove_home: true };
+                let bare = v1::ReleaseAssignmentRequest { assignment: fence, ..Default::default() };
+                let request = v1::ReleaseAssignmentRequest { remove_home: true, ..bare };
                 let answer = client.release_assignment(request).await.context("the release again")?;
                 anyhow::ensure!(answer.outcome() == v1::ReleaseOutcome::Confirmed, "{answer:?}");
                 Ok(Session::bind(client, self.fence("a-2", 1), workspace(rig)).await?)

@@ -10,8 +10,10 @@ use conformance::rig::{Rig, Setup, scenario};
 use proto::client::Endpoint;
 
 /// What is judged in a bridge that has this much of the protocol.
-const RULES: [&str; 10] =
-    ["R-API-1", "R-API-6", "R-ASG-1", "R-CAN-1", "R-EVT-1", "R-EVT-2", "R-EVT-3", "R-FN-3", "R-FN-5", "R-FN-6"];
+const RULES: [&str; 12] = [
+    "R-API-1", "R-API-6", "R-ASG-1", "R-ASG-4", "R-CAN-1", "R-EVT-1", "R-EVT-2", "R-EVT-3", "R-FN-3", "R-FN-5",
+    "R-FN-6", "R-FN-9",
+];
 
 #[test]
 fn nothing_is_found_in_the_daemon_as_it_is() {

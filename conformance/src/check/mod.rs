@@ -8,6 +8,7 @@ mod report;
 mod scenarios;
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -40,24 +41,41 @@ pub struct Subject {
 /// Checks a bridge.
 ///
 /// # Errors
-/// When it cannot be reached at all, or the provider cannot be started. What it does wrong is in the report.
+/// When it cannot be reached at all, has no such Harness, or the provider cannot be started. What it does wrong is in the
+/// report.
 pub async fn check(subject: &Subject) -> anyhow::Result<Report> {
     let provider = Provider::start(Vec::new()).await?;
     let client = Client::connect(subject.endpoint.clone()).await.context("reach the bridge")?;
+    usable(&client, &subject.harness).await?;
     let mut report = Report::default();
-    for (name, rules, run) in scenarios::ALL {
+    for (name, rule, run) in scenarios::ALL {
         provider.reset();
-        let core = Core { subject, client: client.clone(), provider: &provider };
+        let core = Core { subject, client: client.clone(), provider: &provider, sessions: Mutex::default() };
         let mut judge = report::Judge::new(&mut report, name);
         let done = time::timeout(LIMIT, run(&core, &mut judge)).await;
         let done = done.unwrap_or_else(|_| Err(anyhow::anyhow!("it is not done after {LIMIT:?}")));
-        if let Err(error) = done {
-            // What a scenario could not come to is not as its first rule has it.
-            judge.found(rules, "the scenario can be played", Err(error));
+        match done {
+            Ok(()) => judge.found("R-ASG-4", "its Session is released for sure", core.leave().await),
+            Err(error) => {
+                // What a scenario could not come to is not as its rule has it.
+                judge.found(rule, "the scenario can be played", Err(error));
+                // The report has the reason why this may fail, too.
+                _ = core.leave().await;
+            }
         }
     }
     provider.stop().await;
     Ok(report)
+}
+
+/// The bridge has the Harness, for Sessions on a workspace.
+async fn usable(client: &Client, harness: &str) -> anyhow::Result<()> {
+    let info = client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await.context("ask the bridge who it is")?;
+    let declared = info.harnesses.into_iter().find(|one| one.kind == harness);
+    let declared = declared.with_context(|| format!("the bridge knows no Harness {harness:?}"))?;
+    anyhow::ensure!(declared.available, "{harness} cannot be used: {}", declared.unavailable_reason);
+    anyhow::ensure!(!declared.workspace.is_empty(), "{harness} does not run on a workspace");
+    Ok(())
 }
 
 /// A Core in front of the bridge.
@@ -66,6 +84,8 @@ struct Core<'a> {
     subject: &'a Subject,
     client: Client,
     provider: &'a Provider,
+    /// The Sessions that were bound.
+    sessions: Mutex<Vec<Session>>,
 }
 
 impl Core<'_> {
@@ -77,7 +97,9 @@ impl Core<'_> {
         let directory = directory.to_str().context("the workspace's path is not UTF-8")?.to_owned();
         let placement = Placement::Workspace(v1::Workspace { environment_id: "env-1".into(), directory });
         let fence = v1::AssignmentRef { session_id: format!("check-{id}"), assignment_id: "a-1".into(), epoch: 3 };
-        Ok(Session::bind(self.client.clone(), fence, placement).await?)
+        let session = Session::bind(self.client.clone(), fence, placement).await?;
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
+        Ok(session)
     }
 
     /// Prepares and starts a Turn.
@@ -107,10 +129,16 @@ impl Core<'_> {
         Ok(Observing { stream: self.client.observe_turn(request).await?, seen: Observed::default() })
     }
 
-    /// Releases a Session and removes its folder.
-    async fn leave(&self, session: Session) -> anyhow::Result<()> {
-        session.release(true).await?;
-        std::fs::remove_dir_all(session.directory()).context("remove the Session's folder")
+    /// Releases the Sessions and removes their folders.
+    async fn leave(&self) -> anyhow::Result<()> {
+        let sessions = std::mem::take(&mut *self.sessions.lock().unwrap_or_else(PoisonError::into_inner));
+        for session in sessions {
+            let released = session.release(true).await;
+            std::fs::remove_dir_all(session.directory()).context("remove the Session's folder")?;
+            let released = released?;
+            anyhow::ensure!(released.outcome() == v1::ReleaseOutcome::Confirmed, "{released:?}");
+        }
+        Ok(())
     }
 }
 
