@@ -44,7 +44,8 @@ pub struct Ledger {
     accepted: bool,
     /// The highest acknowledged sequence of the first Turn.
     acknowledged: u64,
-    cancelled: bool,
+    /// How the cancelled Turn ended.
+    cancelled: Option<v1::TurnEnded>,
     released: bool,
     events: Vec<v1::Event>,
     /// Refusals without effect.
@@ -62,6 +63,12 @@ impl Ledger {
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.released
+    }
+
+    /// The events of the first Turn that were seen.
+    #[must_use]
+    pub fn events(&self) -> &[v1::Event] {
+        &self.events
     }
 
     /// The reasons for which a request had no effect and was sent again.
@@ -109,10 +116,13 @@ impl Ledger {
         let mut seen = Observed::default();
         seen.until(&mut events, |kind| matches!(kind, Kind::TurnStarted(_)).then_some(())).await?;
         let answer = self.again(async || session.cancel(HOLDS, None).await).await?;
-        self.cancelled = true;
         anyhow::ensure!(answer.outcome() == v1::CancelOutcome::Settled, "{answer:?}");
+        self.cancelled = answer.turn.and_then(|turn| turn.ended);
         let end = seen.to_the_end(&mut events).await?;
-        anyhow::ensure!(end.end()?.status() == TurnStatus::Cancelled, "{:?}", end.end());
+        anyhow::ensure!(self.cancelled.as_ref() == Some(end.end()?), "{:?} and {:?}", self.cancelled, end.end());
+        // A Harness that is lost in this moment failed (R-CAN-6).
+        let status = end.end()?.status();
+        anyhow::ensure!(matches!(status, TurnStatus::Cancelled | TurnStatus::Failed), "{:?}", end.end());
         Ok(())
     }
 
@@ -169,9 +179,9 @@ impl Ledger {
             self.result_holds(&session, &whole).await?;
         }
         if let Some(whole) = self.turn_holds(rig, &session, HOLDS).await? {
-            let status = whole.end()?.status();
-            let known = [TurnStatus::Cancelled, TurnStatus::Unknown].contains(&status);
-            anyhow::ensure!(if self.cancelled { status == TurnStatus::Cancelled } else { known }, "{:?}", whole.end());
+            let end = whole.end()?;
+            anyhow::ensure!(self.cancelled.as_ref().is_none_or(|told| told == end), "{:?} and {end:?}", self.cancelled);
+            anyhow::ensure!(end.status() != TurnStatus::Completed, "nothing answered it: {end:?}");
             self.start_holds(&session, HOLDS, "hold on").await?;
         }
         let outputs = rig.provider.model_requests();
@@ -193,7 +203,8 @@ impl Ledger {
             // It was recorded, whether or not that was told. Its retry answers as before, or does what is left.
             Err(error) if error.reason() == Some(Reason::AssignmentStale) && self.bound => {
                 let fence = Some(self.fence("a-1", 4));
-                let request = v1::ReleaseAssignmentRequest { assignment: fence, remove_home: true, principal: None };
+                let bare = v1::ReleaseAssignmentRequest { assignment: fence, ..Default::default() };
+                let request = v1::ReleaseAssignmentRequest { remove_home: true, ..bare };
                 let answer = client.release_assignment(request).await.context("the release again")?;
                 anyhow::ensure!(answer.outcome() == v1::ReleaseOutcome::Confirmed, "{answer:?}");
                 Ok(Session::bind(client, self.fence("a-2", 1), workspace(rig)).await?)
