@@ -1,8 +1,6 @@
 //! `kill -9` of the daemon at seeded moments of Turns of the real Codex (R-DUR-1, R-DUR-2): no process is left, what was acknowledged is known,
 //! no result is applied twice, every Turn has one end, and the Session goes on. The campaign prints its table.
 
-#![expect(clippy::print_stdout, reason = "the campaign prints its table")]
-
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
