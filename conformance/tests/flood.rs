@@ -104,6 +104,6 @@ async fn flood(rig: &Rig, mebibytes: u64) -> anyhow::Result<()> {
 #[test]
 fn a_core_that_was_away_gets_what_it_missed() {
     let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
-    let mebibytes = if is_long() { 512 } else { 48 };
+    let mebibytes = if is_long() { 512 } else { 32 };
     scenario("flood", &["R-EVT-1", "R-EVT-8", "R-EVT-11"], setup, async |rig| flood(rig, mebibytes).await);
 }
