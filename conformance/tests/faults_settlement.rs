@@ -46,6 +46,9 @@ fn a_completion_that_is_on_its_way_wins() {
         let child = rig.child.clone().context("a child")?;
         for place in [Place::InMessage, Place::BeforeEnd] {
             let session = marked(rig, &child, codex::with_steps(place, &interrupt_read())).await?;
+            // The mark may be the one of the round before; a Turn whose input is not written yet would be cancelled.
+            let speaks = |kind: &Kind| matches!(kind, Kind::MessageStarted(_)).then_some(());
+            Observed::default().until(&mut session.turn_events("t-1"), speaks).await?;
             let answer = session.cancel("t-1", None).await?;
             assert_eq!(answer.outcome(), CancelOutcome::Settled, "{place:?}");
             let turn = answer.turn.context("no Turn")?;
