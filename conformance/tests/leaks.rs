@@ -129,7 +129,7 @@ fn sessions_of_the_real_codex_at_once_leave_nothing() {
     scenario("leak_sessions_real", &["R-CAN-4", "R-ASG-4", "R-PRE-3"], setup, async |rig| {
         let shell = r#"[{"always": true, "match": "run it", "play": ["mock"]}]"#;
         rig.provider.script(shell)?;
-        waves(rig, if is_long() { 32 } else { 6 }).await
+        waves(rig, if is_long() { 32 } else { 8 }).await
     });
 }
 

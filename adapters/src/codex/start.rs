@@ -69,6 +69,7 @@ pub(super) async fn prepare(
     };
     let thread = config::thread_start(&launch.configuration, &surroundings)
         .map_err(|refused| failed("configuration", refused.to_string()))?;
+    still_there(surroundings.workspace).map_err(|message| failed("workspace", message))?;
     let home = write_home(&launch).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
 
     let deadline = Instant::now() + settings.limits.start;
@@ -131,6 +132,17 @@ pub(super) async fn prepare(
     });
     tasks.spawn(owner.run());
     Ok(Executor { orders, reports, version: told.or(version).unwrap_or_default(), native_session_id, keeper })
+}
+
+/// A workspace is a canonical path, resolved once (R-ASG-3): where a link has taken the place of one of its parts, what is there now was never
+/// bound.
+fn still_there(workspace: &Path) -> Result<(), String> {
+    match workspace.canonicalize() {
+        Ok(now) if now != workspace => Err("a link has taken the place of the workspace".to_owned()),
+        Ok(now) if !now.is_dir() => Err("the workspace is not a directory any more".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("the workspace cannot be reached: {error}")),
+    }
 }
 
 /// Makes the private folders and the start-up file. A file of an earlier start is replaced: Codex writes into it.
