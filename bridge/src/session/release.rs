@@ -102,6 +102,7 @@ impl Owner {
             (Removal::Done, None) => (None, true),
             (Removal::Failed(text), None) => (Some(text.clone()), false),
         };
+        self.tell_standing();
         if let Some(releasing) = self.release.take() {
             for waiting in releasing.waiting {
                 drop(waiting.send(Ok(ReleaseDone { left: left.clone(), home_removed })));
