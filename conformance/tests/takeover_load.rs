@@ -6,6 +6,7 @@ use conformance::rig::{Codex, Observed, Refused, Rig, Setup, function, refusal, 
 use proto::client::{Error, Messages, Session};
 use proto::v1::{self, CancelOutcome, Reason, ResultOutcome, TurnPhase, event::Kind};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 /// Deltas of the Turn.
 const DELTAS: usize = 10_000;
@@ -106,14 +107,13 @@ fn who_waits_for_a_cancel_is_told_how_far_it_is() {
         let old = rig.session().await?;
         let mut events = rig.start_turn(&old, rig.configuration(Vec::new()), "t-1", "hello").await?;
         Observed::default().until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
-        let waiting = {
-            let old = old.clone();
-            tokio::spawn(async move { old.cancel("t-1", Some(std::time::Duration::from_secs(60))).await })
-        };
+        let mut waiting = JoinSet::new();
+        let core = old.clone();
+        waiting.spawn(async move { core.cancel("t-1", Some(std::time::Duration::from_secs(60))).await });
         child.wait_for_mark(codex::MARK).await?;
         let new = bind(rig, higher(&old)).await?;
         // The cancel stands; who asked for it hears no more than how far it was.
-        let answer = waiting.await??;
+        let answer = waiting.join_next().await.context("nobody waits")???;
         assert_eq!(answer.outcome(), CancelOutcome::Pending);
         assert_eq!(answer.turn.unwrap_or_default().phase(), TurnPhase::Settling);
         stale(old.cancel("t-1", None).await, &new);
