@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::rig::{Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
-use proto::client::{Client, Messages, Session, text_input};
+use proto::client::{Messages, Session, text_input};
 use proto::v1::{self, ExecutorState, Reason, event::Kind, watch_runtime_response::News};
 use rustix::process::Signal;
+use tokio::task::JoinSet;
 
 /// A first answer that waits for the gate `go` and then breaks off, and a second one that is whole.
 const HELD: &str =
@@ -26,7 +27,7 @@ fn what_runs_finishes_and_nothing_new_begins() {
         let ready_one = rig.session().await?;
         let ready = rig.prepare(&ready_one, rig.configuration(Vec::new())).await?;
         let fresh = rig.session().await?;
-        let (drain, mut watch) = begin(rig).await?;
+        let (mut drain, mut watch) = begin(rig).await?;
         wait_for_drain(&mut watch).await?;
         refusal(fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::Draining);
         refusal(ready_one.start(&ready, "t-1", text_input("hello")).await, Reason::Draining);
@@ -35,11 +36,11 @@ fn what_runs_finishes_and_nothing_new_begins() {
         assert!(again.duplicate);
         // Nobody needs an idle Executor any more.
         executor_becomes(rig, &ready_one, ExecutorState::None).await?;
-        assert!(!drain.is_finished());
+        assert!(drain.answer().is_none());
         rig.provider.open_gate("go");
         let seen = Observed::default().to_the_end(&mut events).await?;
         seen.completed()?;
-        assert_eq!(drain.await??, v1::DrainResponse::default());
+        assert_eq!(drain.over().await?, v1::DrainResponse::default());
         // A second one joins the first, and the daemon serves everything else.
         let client = rig.client().await?;
         assert_eq!(client.drain(v1::DrainRequest {}).await?, v1::DrainResponse::default());
@@ -94,7 +95,7 @@ fn a_turn_that_waits_may_be_answered_while_another_one_runs() {
         seen.to_the_end(&mut events).await?.completed()?;
         rig.provider.open_gate("go");
         Observed::default().to_the_end(&mut held).await?.completed()?;
-        assert_eq!(drain.await??, v1::DrainResponse::default());
+        assert_eq!(drain.over().await?, v1::DrainResponse::default());
         Ok(())
     });
 }
@@ -178,17 +179,27 @@ async fn called(rig: &Rig, session: &Session) -> anyhow::Result<(proto::client::
     Ok((events, seen))
 }
 
-type Draining = tokio::task::JoinHandle<Result<v1::DrainResponse, proto::client::Error>>;
+/// A drain on its way.
+struct Draining(JoinSet<Result<v1::DrainResponse, proto::client::Error>>);
+
+impl Draining {
+    /// Its answer, when it is there.
+    fn answer(&mut self) -> Option<Result<v1::DrainResponse, proto::client::Error>> {
+        self.0.try_join_next().and_then(Result::ok)
+    }
+
+    async fn over(mut self) -> anyhow::Result<v1::DrainResponse> {
+        Ok(self.0.join_next().await.context("it is over already")???)
+    }
+}
 
 /// Begins a drain beside a watcher.
 async fn begin(rig: &Rig) -> anyhow::Result<(Draining, Messages<v1::WatchRuntimeResponse>)> {
     let watch = watch(rig).await?;
     let client = rig.client().await?;
-    Ok((tokio::spawn(async move { drain(&client).await }), watch))
-}
-
-async fn drain(client: &Client) -> Result<v1::DrainResponse, proto::client::Error> {
-    client.drain(v1::DrainRequest {}).await
+    let mut draining = JoinSet::new();
+    draining.spawn(async move { client.drain(v1::DrainRequest {}).await });
+    Ok((Draining(draining), watch))
 }
 
 async fn watch(rig: &Rig) -> anyhow::Result<Messages<v1::WatchRuntimeResponse>> {

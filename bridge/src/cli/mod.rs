@@ -14,6 +14,7 @@ use crate::{
 
 mod doctor;
 mod examine;
+mod release;
 mod run;
 
 /// Exit code of a wrong configuration.
@@ -32,6 +33,7 @@ enum Command {
     /// Run the daemon. Ends with 0 after SIGTERM or SIGINT; every failure at the start has an exit code of its own.
     Serve(Overrides),
     Run(run::RunArgs),
+    Release(release::ReleaseArgs),
     /// Say which Harness is usable on this machine, why not, and what to do. Ends with 0 when one is, with 1 when none is.
     Doctor(Overrides),
 }
@@ -52,6 +54,7 @@ pub async fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(overrides) => serve(overrides).await,
         Command::Doctor(overrides) => doctor(overrides).await,
+        Command::Release(arguments) => release(arguments).await,
         Command::Run(arguments) => run::run(arguments, Box::new(|hosting| Box::pin(host(hosting)))).await,
     }
 }
@@ -112,6 +115,17 @@ async fn doctor(overrides: Overrides) -> ExitCode {
     // Where stdout is gone there is nobody to tell.
     let _told = std::io::stdout().write_all(doctor::render(&report).as_bytes());
     if report.is_healthy() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn release(arguments: release::ReleaseArgs) -> ExitCode {
+    match release::release(arguments).await {
+        Ok(told) => {
+            // Where stdout is gone there is nobody to tell.
+            let _told = std::io::stdout().write_all(told.text.as_bytes());
+            if told.is_confirmed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => fail(&error, 1),
+    }
 }
 
 /// Hosts a daemon in this process for one `run`.

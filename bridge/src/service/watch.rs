@@ -12,7 +12,7 @@ use tokio::{
 use super::{Stream, answer};
 use crate::{
     clock,
-    session::{DrainState, Drained, Load, Registry, declaring},
+    session::{DrainState, Drained, DrainedTurn, Load, Registry, declaring},
 };
 
 /// One watcher.
@@ -96,11 +96,11 @@ impl Watcher {
 
 /// The answer of a drain.
 pub(super) fn drained(of: &Drained) -> v1::DrainResponse {
-    let named = |turns: &[(crate::session::Key, String)]| {
-        let named = turns.iter().map(|(key, turn_id)| v1::DrainedTurn {
-            principal: key.principal.clone(),
-            session_id: key.session_id.clone(),
-            turn_id: turn_id.clone(),
+    let named = |turns: &[DrainedTurn]| {
+        let named = turns.iter().map(|turn| v1::DrainedTurn {
+            principal: turn.key.principal.clone(),
+            session_id: turn.key.session_id.clone(),
+            turn_id: turn.turn_id.clone(),
         });
         named.collect()
     };

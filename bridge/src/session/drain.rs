@@ -53,11 +53,20 @@ pub(crate) struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drained {
     /// Turns that only waited for required actions when nothing else ran any more.
-    pub(crate) waiting: Vec<(Key, String)>,
+    pub(crate) waiting: Vec<DrainedTurn>,
     /// Turns that still ran at the deadline.
-    pub(crate) interrupted: Vec<(Key, String)>,
+    pub(crate) interrupted: Vec<DrainedTurn>,
     /// Sessions whose native work could not be ended.
     pub(crate) unconfirmed: u32,
+}
+
+/// A Turn that was not waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DrainedTurn {
+    /// Its Session.
+    pub(crate) key: Key,
+    /// The Turn.
+    pub(crate) turn_id: String,
 }
 
 /// A look at all Sessions during a drain.
@@ -84,9 +93,11 @@ impl View {
     }
 
     /// The Turns, first those that only wait.
-    fn parted(self) -> (Vec<(Key, String)>, Vec<(Key, String)>) {
+    fn parted(self) -> (Vec<DrainedTurn>, Vec<DrainedTurn>) {
         let (waiting, running): (Vec<_>, Vec<_>) = self.turns.into_iter().partition(|(_, turn)| turn.only_waits);
-        let named = |turns: Vec<(Key, RunningTurn)>| turns.into_iter().map(|(key, turn)| (key, turn.turn_id)).collect();
+        let named = |turns: Vec<(Key, RunningTurn)>| {
+            turns.into_iter().map(|(key, turn)| DrainedTurn { key, turn_id: turn.turn_id }).collect()
+        };
         (named(waiting), named(running))
     }
 }
@@ -266,7 +277,7 @@ mod tests {
         assert!(!view(vec![turn(true), turn(false)], &[], 0).only_waits());
         assert!(!view(vec![], &[], 1).only_waits(), "an owner that has not heard may still begin a Turn");
         let (waiting, running) = view(vec![turn(true), turn(false)], &[], 0).parted();
-        assert_eq!((waiting[0].1.as_str(), running[0].1.as_str()), ("t-true", "t-false"));
+        assert_eq!((&*waiting[0].turn_id, &*running[0].turn_id), ("t-true", "t-false"));
     }
 
     #[test]

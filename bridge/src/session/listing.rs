@@ -147,3 +147,36 @@ impl Owner {
         Ok(TurnsPage { turns, has_more })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(principal: Option<&str>, session_id: Option<&str>) -> Scope {
+        Scope { principal: principal.map(str::to_owned), session_id: session_id.map(str::to_owned) }
+    }
+
+    /// What a walk in order finds from the beginning of a scope to its end.
+    #[track_caller]
+    fn finds(scope: &Scope, want: &[&str]) {
+        let all = ["a/x", "a/y", "b/x", "b/y", "b/z", "c/y"].map(|name| {
+            let (principal, session_id) = name.split_once('/').unwrap();
+            Key { principal: principal.into(), session_id: session_id.into() }
+        });
+        assert!(all.is_sorted());
+        let from_begin = all.iter().filter(|key| **key >= scope.begin());
+        let found = from_begin.take_while(|key| !scope.is_behind(key)).filter(|key| scope.has(key));
+        let found: Vec<_> = found.map(|key| format!("{}/{}", key.principal, key.session_id)).collect();
+        assert_eq!(found, want, "{scope:?}");
+    }
+
+    #[test]
+    fn a_scope_is_one_stretch_or_a_choice_of_all() {
+        finds(&scope(None, None), &["a/x", "a/y", "b/x", "b/y", "b/z", "c/y"]);
+        finds(&scope(Some("b"), None), &["b/x", "b/y", "b/z"]);
+        finds(&scope(Some("b"), Some("y")), &["b/y"]);
+        finds(&scope(None, Some("y")), &["a/y", "b/y", "c/y"]);
+        finds(&scope(Some("bb"), None), &[]);
+        finds(&scope(Some("b"), Some("w")), &[]);
+    }
+}

@@ -46,7 +46,7 @@ mod standing;
 mod starting;
 
 pub(crate) use assignment::Fence;
-pub(crate) use drain::{Drain, Drained, State as DrainState};
+pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};
 pub(crate) use idle::IdleExecutors;
 pub(crate) use listing::{Listed, Page, Scope, TurnsPage};
 pub(crate) use preparation::Grant;

@@ -159,14 +159,23 @@ impl Owner {
     async fn command(&mut self, command: Command) {
         // A reply that nobody waits for any more changes nothing: what was asked has happened (R-API-8).
         match command {
-            Command::Bind { fence, placement, reply } => drop(reply.send(self.bind(fence, placement).await)),
+            Command::Bind { fence, placement, reply } => {
+                let answer = self.bind(fence, placement).await;
+                self.answer(reply, answer);
+            }
             Command::Release { fence, remove_home, reply } => self.release(fence, remove_home, reply).await,
-            Command::Prepare { fence, request, reply } => drop(reply.send(self.prepare(&fence, request).await)),
+            Command::Prepare { fence, request, reply } => {
+                let answer = self.prepare(&fence, request).await;
+                self.answer(reply, answer);
+            }
             Command::ReleasePreparation { fence, handle, reply } => {
                 let answer = self.admit(&fence).and_then(|()| self.preparations.release(&handle, Instant::now()));
-                drop(reply.send(answer.map(drop)));
+                self.answer(reply, answer.map(drop));
             }
-            Command::Start { fence, request, reply } => drop(reply.send(self.start(&fence, request).await)),
+            Command::Start { fence, request, reply } => {
+                let answer = self.start(&fence, request).await;
+                self.answer(reply, answer);
+            }
             Command::Observe { fence, turn_id, after, reply } => {
                 drop(reply.send(self.observe(&fence, &turn_id, after).await));
             }
@@ -180,6 +189,13 @@ impl Owner {
                 drop(reply.send(self.list(&fence, before, limit).await));
             }
         }
+    }
+
+    /// Answers a request that may have changed how the Session stands. Who has the answer finds that in every list.
+    fn answer<T>(&mut self, reply: super::Reply<T>, answer: Answer<T>) {
+        self.note_idle();
+        self.tell_standing();
+        drop(reply.send(answer));
     }
 
     async fn news(&mut self, news: Internal) {
@@ -266,6 +282,8 @@ impl Owner {
             if turn.is_over()
                 && let Some(turn) = self.turn.take()
             {
+                self.note_idle();
+                self.tell_standing();
                 let past = turn.into_past();
                 if let Some(front) = past.front.find() {
                     self.remember_readers(&front);

@@ -378,6 +378,7 @@ impl Owner {
     }
 
     fn tell(&mut self, id: &str, answer: &Answer<Grant>) {
+        self.tell_standing();
         for (_, waiting) in self.waiting.extract_if(.., |(waits, _)| waits == id) {
             drop(waiting.send(answer.clone()));
         }

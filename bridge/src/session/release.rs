@@ -61,10 +61,10 @@ impl Owner {
         self.session = Some(Recorded { row, record });
         self.void_preparations(&Refusal::new(Reason::AssignmentStale, "the assignment is released"));
         self.fence_readers(epoch, FencedBy::Release);
-        if let Some(turn) = &mut self.turn {
-            if let Err(refusal) = turn.cancel(CancelCause::Released).await {
-                tracing::warn!(%refusal, "a Turn is released without a record of it");
-            }
+        if let Some(turn) = &mut self.turn
+            && let Err(refusal) = turn.cancel(CancelCause::Released).await
+        {
+            tracing::warn!(%refusal, "a Turn is released without a record of it");
         }
         self.follow().await;
         Ok(())
@@ -102,6 +102,7 @@ impl Owner {
             (Removal::Done, None) => (None, true),
             (Removal::Failed(text), None) => (Some(text.clone()), false),
         };
+        self.tell_standing();
         if let Some(releasing) = self.release.take() {
             for waiting in releasing.waiting {
                 drop(waiting.send(Ok(ReleaseDone { left: left.clone(), home_removed })));

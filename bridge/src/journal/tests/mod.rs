@@ -2,6 +2,7 @@
 
 mod crash;
 mod fixture;
+mod listing;
 mod opening;
 mod records;
 mod writer;
