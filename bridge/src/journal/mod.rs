@@ -29,8 +29,8 @@ use tokio::sync::{mpsc, watch};
 pub(crate) use self::{
     error::Error,
     records::{
-        CallRecord, EndRecord, ExecutorRecord, NewCall, NewTurn, Placement, ResultRecord, SessionRecord, SessionRow,
-        StoredResult, TurnRecord, TurnRow,
+        CallRecord, EndRecord, ExecutorRecord, HistoryRecord, NewCall, NewTurn, Placement, ResultRecord, SessionRecord,
+        SessionRow, StoredResult, TurnRecord, TurnRow,
     },
 };
 

@@ -30,6 +30,23 @@ pub(crate) struct SessionRecord {
     pub(crate) had_turn: bool,
     /// The number that its next Turn gets. Never goes down.
     pub(crate) next_turn_number: u64,
+    /// Its native history, once a native turn has started. Written by [`Journal::put_history`](super::Journal::put_history) alone.
+    pub(crate) history: Option<HistoryRecord>,
+}
+
+/// The native history of a Session, and what it was made with (R-PRE-4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HistoryRecord {
+    /// The native conversation.
+    pub(crate) native_session_id: String,
+    /// Kind of the Harness.
+    pub(crate) harness: String,
+    /// Digests of what is frozen, one after the other.
+    pub(crate) configuration: Vec<u8>,
+    /// Digest of the native settings that were not Core's to choose.
+    pub(crate) settings: Vec<u8>,
+    /// Digest of the instructions that it was given last; none when that is not known.
+    pub(crate) instructions: Option<Vec<u8>>,
 }
 
 /// Where a Session's Harness works.

@@ -1,7 +1,8 @@
 //! Content identity: SHA-256 over decoded fields, texts byte by byte; absent, null and empty differ (R-API-6).
 
 use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, ModelProtocol, OutputPart, Placement, Presence,
+    Configuration, FunctionOutput, FunctionResult, FunctionTool, ModelProtocol, ModelProvider, OutputPart, Placement,
+    Presence,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -21,16 +22,73 @@ pub(crate) fn configuration(of: &Configuration) -> Digest {
     }
     sum.text(&of.model);
     sum.text(&of.instructions);
-    sum.tag(match of.provider.protocol {
+    provider(&of.provider, &mut sum);
+    sum.text(&of.harness_config);
+    functions(&of.functions, &mut sum);
+    sum.end()
+}
+
+fn provider(of: &ModelProvider, sum: &mut Sum) {
+    sum.tag(match of.protocol {
         ModelProtocol::Responses => 1,
     });
-    sum.text(&of.provider.base_url);
-    sum.text(&of.harness_config);
-    sum.count(of.functions.len());
-    for function in &of.functions {
+    sum.text(&of.base_url);
+}
+
+fn functions(of: &[FunctionTool], sum: &mut Sum) {
+    sum.count(of.len());
+    for function in of {
         sum.text(&function.name);
         sum.text(&function.description);
         sum.text(&function.parameters);
+    }
+}
+
+/// What of a configuration is frozen also on cold resume, by the names that a conflict tells. The instructions may change there (R-PRE-6), and the
+/// directory is fixed by the binding.
+const FROZEN: [&str; 6] = ["harness", "placement", "model", "model_provider", "harness_config", "tools.functions"];
+
+/// Digests of what is frozen, one after the other in the order of [`FROZEN`]; a later version may append others.
+pub(crate) fn frozen(of: &Configuration) -> Vec<u8> {
+    let one = |name: &str, fill: &dyn Fn(&mut Sum)| {
+        let mut sum = Sum::new(name);
+        fill(&mut sum);
+        sum.end()
+    };
+    let digests: [Digest; FROZEN.len()] = [
+        one("harness", &|sum| sum.text(&of.harness)),
+        one("placement", &|sum| sum.tag(u8::from(of.placement != Placement::None))),
+        one("model", &|sum| sum.text(&of.model)),
+        one("model_provider", &|sum| provider(&of.provider, sum)),
+        one("harness_config", &|sum| sum.text(&of.harness_config)),
+        one("tools.functions", &|sum| functions(&of.functions, sum)),
+    ];
+    digests.concat()
+}
+
+/// The name of the first frozen part that differs.
+pub(crate) fn conflict(frozen: &[u8], asked: &[u8]) -> Option<&'static str> {
+    let parts = frozen.chunks(size_of::<Digest>()).zip(asked.chunks(size_of::<Digest>()));
+    parts.zip(FROZEN).find(|((frozen, asked), _)| frozen != asked).map(|(_, name)| name)
+}
+
+/// Digest of a text of one kind.
+pub(crate) fn text(kind: &str, text: &str) -> Digest {
+    let mut sum = Sum::new(kind);
+    sum.text(text);
+    sum.end()
+}
+
+/// Digest of what a preparation asks for: the configuration, and the history that it names.
+pub(crate) fn preparation(configuration: &Configuration, resume: Option<&str>) -> Digest {
+    let mut sum = Sum::new("preparation");
+    sum.bytes(&self::configuration(configuration));
+    match resume {
+        None => sum.tag(0),
+        Some(native) => {
+            sum.tag(1);
+            sum.text(native);
+        }
     }
     sum.end()
 }

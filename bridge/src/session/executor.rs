@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use adapters::{
-    harness::{Configuration, Executor, Order, PrepareError, Report},
+    harness::{Configuration, Executor, Order, PrepareError, Report, Resume},
     native::{environment::Mark, tree},
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -46,6 +46,8 @@ pub(super) struct Preparing {
     pub(super) executor_id: String,
     pub(super) configuration: Arc<Configuration>,
     pub(super) key: Option<SecretString>,
+    /// The history that it goes on with.
+    pub(super) resume: Option<Resume>,
     pub(super) give_up: CancellationToken,
     pub(super) task: tokio::task::JoinHandle<()>,
 }
@@ -57,8 +59,6 @@ pub(super) struct Live {
     pub(super) configuration: Arc<Configuration>,
     pub(super) key: Option<SecretString>,
     pub(super) executor: Executor,
-    /// Whether it ever had a Turn; then its native history counts.
-    pub(super) ran_turn: bool,
     pub(super) closing: bool,
     /// Orders on their way; at most one for each result of an open call, and a few more.
     pub(super) outbox: VecDeque<Order>,

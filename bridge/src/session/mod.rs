@@ -30,10 +30,12 @@ pub(crate) mod assignment;
 mod binding;
 pub(crate) mod digest;
 mod executor;
+mod history;
 mod owner;
 mod past;
 mod preparation;
 mod preparing;
+mod reconcile;
 pub(crate) mod recovery;
 mod registry;
 mod release;
@@ -168,6 +170,8 @@ pub(crate) struct PrepareRequest {
     pub(crate) configuration: Configuration,
     pub(crate) on_workspace: bool,
     pub(crate) key: Option<SecretString>,
+    /// The native history to go on with.
+    pub(crate) resume: Option<String>,
 }
 
 /// Progress of a preparation.

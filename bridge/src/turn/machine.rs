@@ -27,6 +27,8 @@ pub(crate) struct Turn {
     native: Option<Native>,
     cancel: Option<CancelCause>,
     failure: Option<Failure>,
+    /// Native history told the end.
+    reconciled: bool,
 }
 
 #[derive(Debug)]
@@ -119,6 +121,7 @@ impl Turn {
             native: None,
             cancel: None,
             failure: None,
+            reconciled: false,
         }
     }
 
@@ -357,6 +360,10 @@ impl Turn {
                 }
                 State::Settling(_) | State::Ended(_) => return Err(self.misfit("a second end")),
             },
+            Report::Proved(end) => {
+                self.reconciled = true;
+                return self.report(Report::Ended(end));
+            }
             Report::Settled(settlement) => self.settled(settlement)?,
             Report::Closed { exit, survivors } => self.lost(exit, survivors),
         })
@@ -466,7 +473,8 @@ impl Turn {
             (Some(ours), true) => Status::Failed(ours.clone()),
             (None, true) => status,
         };
-        End { status, finish, native_at, usage: self.usage }
+        let reconciled = self.reconciled && confirmed && self.failure.is_none();
+        End { status, finish, native_at, usage: self.usage, reconciled }
     }
 
     fn interrupted(&self) -> Status {
