@@ -298,6 +298,38 @@ mod tests {
     }
 
     #[test]
+    fn what_history_has_and_was_not_told_is_told() {
+        let usage = |total| Some(Usage { total: Some(total), ..Usage::default() });
+        let message = |id: &str| Some(ProvedMessage { id: id.into(), text: "all".into(), phase: None });
+        let (mut items, mut out) = (Items::default(), Vec::new());
+        items.started(item(r#"{"type":"agentMessage","id":"m"}"#), &mut out);
+        out.clear();
+        items.missed(message("m"), usage(7), &mut out);
+        let said = r#"MessageCompleted { id: "m", text: "all", phase: None }"#;
+        let used =
+            "Usage(Usage { input: None, cached_input: None, output: None, reasoning_output: None, total: Some(7) })";
+        check(&out, &[said, used]);
+        // What was told is not told again.
+        let (mut items, mut out) = (Items::default(), Vec::new());
+        items.completed(item(r#"{"type":"agentMessage","id":"m","text":"all"}"#), &mut out);
+        items.used(tokens(7), &mut out);
+        out.clear();
+        let told = Usage { total: Some(7), input: Some(6), ..Usage::default() };
+        items.missed(message("m"), Some(told), &mut out);
+        items.missed(None, usage(6), &mut out);
+        check(&out, &[]);
+    }
+
+    #[test]
+    fn tokens_of_before_are_not_of_this_turn() {
+        let (mut items, mut out) = (Items::new(tokens(10)), Vec::new());
+        items.used_before(tokens(100));
+        items.used(tokens(130), &mut out);
+        let used = Usage { total: Some(30), input: Some(30), ..Usage::default() };
+        assert_eq!(out, [Report::Usage(used)]);
+    }
+
+    #[test]
     fn a_message_that_was_never_started_is_started_first() {
         let (mut items, mut out) = (Items::default(), Vec::new());
         items.completed(item(r#"{"type":"agentMessage","id":"m","text":"x","phase":"odd"}"#), &mut out);

@@ -281,6 +281,17 @@ mod tests {
     }
 
     #[test]
+    fn errors_in_history_have_the_same_classes() {
+        let none = disconnected(None);
+        check(0, &none, r#""context_window_exceeded""#, FailureCode::ContextLengthExceeded, None);
+        check(0, &none, r#""usage_limit_exceeded""#, FailureCode::UsageLimitExceeded, None);
+        let http = r#"{"http_connection_failed":{"http_status_code":401}}"#;
+        check(0, &none, http, FailureCode::AuthenticationError, Some(401));
+        let attempts = r#"{"response_too_many_failed_attempts":{"http_status_code":429}}"#;
+        check(0, &none, attempts, FailureCode::RateLimitExceeded, Some(429));
+    }
+
+    #[test]
     fn an_error_without_detail_is_what_the_used_up_tries_were() {
         let none = disconnected(None);
         check(STREAM_RETRIES, &none, r#""other""#, FailureCode::ConnectionFailed, None);

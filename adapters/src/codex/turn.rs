@@ -3,12 +3,8 @@
 
 use std::{fmt, time::Duration};
 
-use super::{
-    Timing,
-    failure::{Cleaner, Errors},
-    history,
-};
-use crate::harness::{Exit, Failure, FailureCode, NativeEnd, Proof, Report, Settlement};
+use super::Timing;
+use crate::harness::{Exit, Failure, FailureCode, NativeEnd, Report, Settlement};
 
 /// How often an input is submitted again that Codex was too busy to take.
 const TRIES: u32 = 5;
@@ -539,17 +535,6 @@ fn native_end(end: Ending, asked: bool) -> NativeEnd {
         Status::Interrupted => broken("codex interrupted the Turn by itself"),
         Status::Unknown => broken("codex ended the Turn with an unknown status"),
     }
-}
-
-/// What history says of a native turn, in neutral words.
-pub(super) fn proof(found: history::Found, errors: &Errors, cleaner: &Cleaner) -> Proof {
-    let history::Found { end, at, message, usage } = found;
-    let end = match end {
-        history::Ended::Completed => NativeEnd::Completed { finish: None, at },
-        history::Ended::Failed(error) => NativeEnd::Failed { failure: errors.last(&error, cleaner), finish: None, at },
-        history::Ended::Interrupted => NativeEnd::Interrupted { at },
-    };
-    Proof { end, message, usage }
 }
 
 fn protocol_error(message: &str) -> Failure {

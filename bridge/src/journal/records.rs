@@ -9,6 +9,20 @@ pub(crate) struct SessionRow(pub(super) i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TurnRow(pub(super) i64);
 
+#[cfg(test)]
+impl SessionRow {
+    pub(crate) fn of_test(row: i64) -> Self {
+        Self(row)
+    }
+}
+
+#[cfg(test)]
+impl TurnRow {
+    pub(crate) fn of_test(row: i64) -> Self {
+        Self(row)
+    }
+}
+
 /// A Session with its assignment (R-ASG-1 to R-ASG-5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRecord {

@@ -218,4 +218,55 @@ mod tests {
         assert_ne!(directory("uid:1", "0:s"), directory("uid:10", ":s"));
         assert_eq!(directory("uid:0", "s").len(), 32);
     }
+
+    fn configuration() -> Configuration {
+        Configuration {
+            harness: "codex".into(),
+            placement: Placement::Workspace { environment_id: "e".into(), directory: "/w".into() },
+            model: "m".into(),
+            instructions: "i".into(),
+            provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://p".into() },
+            harness_config: String::new(),
+            functions: vec![FunctionTool { name: "f".into(), description: "d".into(), parameters: "{}".into() }],
+        }
+    }
+
+    #[track_caller]
+    fn check(want: Option<&str>, change: impl FnOnce(&mut Configuration)) {
+        let mut changed = configuration();
+        change(&mut changed);
+        assert_eq!(conflict(&frozen(&configuration()), &frozen(&changed)), want);
+        assert_ne!(super::configuration(&configuration()), super::configuration(&changed));
+    }
+
+    #[test]
+    fn the_first_frozen_part_that_differs_is_named() {
+        check(Some("harness"), |c| c.harness.push('x'));
+        check(Some("placement"), |c| c.placement = Placement::None);
+        check(Some("model"), |c| c.model.push('x'));
+        check(Some("model_provider"), |c| c.provider.base_url.push('x'));
+        check(Some("harness_config"), |c| c.harness_config.push_str("{}"));
+        check(Some("tools.functions"), |c| c.functions.clear());
+        check(Some("tools.functions"), |c| c.functions[0].parameters.push(' '));
+        check(Some("model"), |c| {
+            c.functions.clear();
+            c.model.clear();
+        });
+        check(None, |c| c.instructions.clear());
+        check(None, |c| c.placement = Placement::Workspace { environment_id: "e".into(), directory: "/other".into() });
+        assert_eq!(conflict(&frozen(&configuration()), &frozen(&configuration())), None);
+    }
+
+    #[test]
+    fn what_a_later_version_freezes_is_no_conflict() {
+        let (known, mut later) = (frozen(&configuration()), frozen(&configuration()));
+        later.extend([7; 32]);
+        assert_eq!((conflict(&known, &later), conflict(&later, &known)), (None, None));
+    }
+
+    #[test]
+    fn the_history_that_is_named_is_part_of_what_is_asked() {
+        let asked = |resume| preparation(&configuration(), resume);
+        assert_eq!(HashSet::from([asked(None), asked(Some("")), asked(Some("a")), asked(Some("b"))]).len(), 4);
+    }
 }

@@ -75,3 +75,130 @@ fn cancel_cause(turn: &TurnRecord) -> Option<CancelCause> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use adapters::harness::{Failure, FailureCode, Usage};
+
+    use super::*;
+    use crate::{
+        journal::{NewTurn, SessionRow, TurnRow},
+        turn::event::{Discard, SeenMessage},
+    };
+
+    fn turn(cancel: Option<&str>) -> TurnRecord {
+        TurnRecord {
+            row: TurnRow::of_test(1),
+            start: NewTurn {
+                session: SessionRow::of_test(1),
+                turn_id: "t".into(),
+                number: 1,
+                executor_id: "e".into(),
+                content: [0; 32],
+                created_ms: 0,
+            },
+            native_session_id: Some("thread".into()),
+            native_turn_id: Some("native".into()),
+            cancel_cause: cancel.map(str::to_owned),
+            acknowledged: 0,
+            end: None,
+        }
+    }
+
+    fn proof(end: NativeEnd, message: Option<&str>) -> Option<Proof> {
+        let message = message.map(|id| ProvedMessage { id: id.into(), text: "all of it".into(), phase: None });
+        Some(Proof { end, message, usage: None })
+    }
+
+    fn completed() -> NativeEnd {
+        NativeEnd::Completed { finish: None, at: Some(SystemTime::UNIX_EPOCH) }
+    }
+
+    fn found(messages: &[(&str, &str, Seen)]) -> Recovered {
+        let seen = |(item, native, state): &(&str, &str, Seen)| SeenMessage {
+            item: (*item).into(),
+            native: (*native).into(),
+            state: *state,
+        };
+        let open = messages.iter().filter(|(_, _, state)| *state == Seen::Open);
+        let discarded = |item: &str| Event::MessageDiscarded { item: item.into(), reason: Discard::TurnEnded };
+        Recovered {
+            closing: open.map(|(item, _, _)| discarded(item)).collect(),
+            messages: messages.iter().map(seen).collect(),
+            open_calls: vec!["c1".into()],
+            ..Recovered::default()
+        }
+    }
+
+    fn abandoned() -> Event {
+        Event::FunctionCallAbandoned { call_id: "c1".into(), reason: AbandonReason::ExecutionLost }
+    }
+
+    fn says(item: &str) -> Event {
+        Event::MessageCompleted { item: item.into(), text: "all of it".into(), phase: None }
+    }
+
+    fn begins(item: &str) -> Event {
+        Event::MessageStarted { item: item.into(), native: "m".into() }
+    }
+
+    fn discards(item: &str) -> Event {
+        Event::MessageDiscarded { item: item.into(), reason: Discard::TurnEnded }
+    }
+
+    #[track_caller]
+    fn check(messages: &[(&str, &str, Seen)], want: &[Event]) {
+        let (events, end) = closing(&turn(None), found(messages), proof(completed(), Some("m")));
+        assert_eq!(events, [want, &[abandoned()]].concat());
+        assert!(end.reconciled && end.status == Status::Completed && end.native_at.is_some(), "{end:?}");
+    }
+
+    #[test]
+    fn the_last_message_is_said_once_and_under_one_id() {
+        check(&[], &[begins("m"), says("m")]);
+        check(&[("m", "m", Seen::Completed)], &[]);
+        check(&[("m", "m", Seen::Open)], &[says("m")]);
+        check(&[("m", "m", Seen::Discarded)], &[begins("m#reconciled"), says("m#reconciled")]);
+        check(&[("m", "m", Seen::Discarded), ("m#2", "m", Seen::Open)], &[says("m#2")]);
+        check(&[("m", "m", Seen::Completed), ("n", "n", Seen::Open)], &[discards("n")]);
+    }
+
+    #[test]
+    fn without_a_proof_nothing_is_known() {
+        let (events, end) = closing(&turn(Some("requested")), found(&[("m", "m", Seen::Open)]), None);
+        assert_eq!(events, [discards("m"), abandoned()]);
+        assert_eq!((end.status, end.reconciled), (Status::Unknown(UnknownCause::ExecutionLost), false));
+    }
+
+    #[test]
+    fn the_status_is_that_of_history() {
+        let failure = Failure { code: FailureCode::ServerError, message: "m".into(), http_status: None, exit: None };
+        let failed = NativeEnd::Failed { failure: failure.clone(), finish: None, at: None };
+        let (_, end) = closing(&turn(None), found(&[]), proof(failed, None));
+        assert_eq!((end.status, end.reconciled), (Status::Failed(failure), true));
+        for (cause, want) in [
+            ("requested", CancelCause::Requested),
+            ("bridge_stopped", CancelCause::BridgeStopped),
+            ("released", CancelCause::Released),
+        ] {
+            let interrupted = NativeEnd::Interrupted { at: None };
+            let (_, end) = closing(&turn(Some(cause)), found(&[]), proof(interrupted, None));
+            assert_eq!((end.status, end.reconciled), (Status::Cancelled(want), true));
+        }
+        // A completion wins over the cancel (R-CAN-5).
+        let (_, end) = closing(&turn(Some("requested")), found(&[]), proof(completed(), None));
+        assert_eq!(end.status, Status::Completed);
+    }
+
+    #[test]
+    fn usage_of_history_stands_before_what_was_seen() {
+        let usage = |total| Some(Usage { total: Some(total), ..Usage::default() });
+        let seen = Recovered { usage: usage(1), ..Recovered::default() };
+        let proof = Some(Proof { end: completed(), message: None, usage: usage(2) });
+        assert_eq!(closing(&turn(None), seen, proof).1.usage, usage(2));
+        let seen = Recovered { usage: usage(1), ..Recovered::default() };
+        assert_eq!(closing(&turn(None), seen, None).1.usage, usage(1));
+    }
+}

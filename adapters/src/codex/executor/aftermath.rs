@@ -1,10 +1,7 @@
 //! What an owner still finds out once its process is gone.
 
 use super::{Event, Owner, Turn};
-use crate::{
-    codex::{history, turn::proof},
-    harness::Proof,
-};
+use crate::{codex::history, harness::Proof};
 
 impl Owner {
     /// The process is gone and did not tell the Turn's end: history may have it (R-EVT-7), with what the process did not live to tell.
@@ -14,7 +11,7 @@ impl Owner {
         let (home, thread) = (self.home.clone(), self.thread_id.clone());
         let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &native)).await;
         let Some(found) = found.unwrap_or_default() else { return };
-        let Proof { end, message, usage } = proof(found, &self.errors, &self.cleaner);
+        let Proof { end, message, usage } = found.into_proof(&self.errors, &self.cleaner);
         if !self.turn.as_ref().is_some_and(|turn| turn.is_proved_by(&end, foreign_signal)) {
             return;
         }

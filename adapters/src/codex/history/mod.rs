@@ -14,8 +14,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use self::backwards::Backwards;
-use super::{events, wire};
-use crate::harness::{HistoryFault, ProvedMessage, Resume, Usage};
+use super::{
+    events,
+    failure::{Cleaner, Errors},
+    wire,
+};
+use crate::harness::{HistoryFault, NativeEnd, Proof, ProvedMessage, Resume, Usage};
 
 mod backwards;
 
@@ -31,6 +35,19 @@ pub(super) struct Found {
     pub(super) at: Option<SystemTime>,
     pub(super) message: Option<ProvedMessage>,
     pub(super) usage: Option<Usage>,
+}
+
+impl Found {
+    /// The same in neutral words. `errors` are those that were told of the turn.
+    pub(super) fn into_proof(self, errors: &Errors, cleaner: &Cleaner) -> Proof {
+        let Self { end, at, message, usage } = self;
+        let end = match end {
+            Ended::Completed => NativeEnd::Completed { finish: None, at },
+            Ended::Failed(error) => NativeEnd::Failed { failure: errors.last(&error, cleaner), finish: None, at },
+            Ended::Interrupted => NativeEnd::Interrupted { at },
+        };
+        Proof { end, message, usage }
+    }
 }
 
 /// How it ended.

@@ -1,13 +1,7 @@
 use std::{env, process};
 
 use super::*;
-use crate::{
-    codex::{
-        failure::{Cleaner, Errors},
-        turn::proof,
-    },
-    harness::{FailureCode, MessagePhase, NativeEnd},
-};
+use crate::harness::{FailureCode, MessagePhase};
 
 /// What Codex 0.171.0 wrote, with long texts cut: a turn that was killed in a call, one that completed, one that was interrupted, one that
 /// failed, and one in which the process was asked to end.
@@ -38,7 +32,7 @@ impl Home {
     }
 
     fn end(&self, turn: &str) -> Option<NativeEnd> {
-        Some(proof(ending(&self.0, THREAD, turn)?, &Errors::default(), &Cleaner::default()).end)
+        Some(ending(&self.0, THREAD, turn)?.into_proof(&Errors::default(), &Cleaner::default()).end)
     }
 }
 
