@@ -75,6 +75,26 @@ fn changed_instructions_hold_after_a_resume() {
 }
 
 #[test]
+fn a_resume_that_failed_leaves_the_instructions_as_they_were() {
+    scenario("resume_instructions_failed", &["R-PRE-6"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        let native = &rig.whole_turn(&session, "t-1", "first").await?.native_session()?;
+        let file = rig.place().config();
+        let text = fs::read_to_string(&file)?;
+        // A start that nothing comes in time for.
+        fs::write(&file, format!("{text}\n[limits]\nharness_start_ms = 1\n"))?;
+        restart(rig).await?;
+        let refused = rig.resume(&session, instructed(rig, "Instruction A."), native).await;
+        refusal(refused, Reason::PreparationFailed).with("step", "initialize");
+        fs::write(&file, text)?;
+        restart(rig).await?;
+        let request = turn(rig, &session, instructed(rig, ""), (native, "t-2")).await?;
+        assert_eq!(instructions(&request), Vec::<String>::new());
+        Ok(())
+    });
+}
+
+#[test]
 fn instructions_may_begin_with_a_resume() {
     scenario("resume_first_instructions", &["R-PRE-6"], Setup::outer(), async |rig| {
         let session = rig.session().await?;

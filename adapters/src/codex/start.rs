@@ -59,7 +59,8 @@ pub(super) async fn prepare(
     launch: Launch,
     tasks: &TaskTracker,
 ) -> Result<Executor, PrepareError> {
-    let failed = |step, message: String| PrepareError { step, message, clean: true, history: None };
+    let failed =
+        |step, message: String| PrepareError { step, message, clean: true, history: None, changed_history: false };
     let Found { program: Some(program), version, trouble: None } = found else {
         let trouble = found.trouble.unwrap_or_else(|| "codex was not found".to_owned());
         return Err(failed("spawn", trouble));
@@ -114,6 +115,7 @@ pub(super) async fn prepare(
         next_id: 1,
         deadline,
         used: wire::Tokens::default(),
+        injected: false,
     };
     let (native_session_id, told) = match opening.open(&thread, &launch, settings).await {
         Ok(opened) => opened,
@@ -189,6 +191,8 @@ struct Opening {
     deadline: Instant,
     /// Tokens that a resumed thread had used: what a Turn uses is counted from there (R-EVT-4).
     used: wire::Tokens,
+    /// Changed instructions are on their way into the history.
+    injected: bool,
 }
 
 /// Why a step failed.
@@ -259,6 +263,7 @@ impl Opening {
         check_taken(&resumed, launch)?;
         let instructions = &launch.configuration.instructions;
         if resume.instructions_changed && !instructions.is_empty() {
+            self.injected = true;
             self.ask("thread/inject_items", &config::instructions(id, instructions)).await?;
         }
         Ok(resumed.thread.id)
@@ -339,7 +344,7 @@ impl Opening {
             Trouble::Late => format!("codex did not answer within {} ms{said}", settings.limits.start.as_millis()),
             Trouble::Broken(what) => format!("codex broke its protocol: {}", self.cleaner.clean(&what)),
         };
-        PrepareError { step, message, clean, history }
+        PrepareError { step, message, clean, history, changed_history: self.injected }
     }
 }
 

@@ -143,4 +143,6 @@ pub struct PrepareError {
     pub clean: bool,
     /// What is wrong with the native history that was to be gone on with, where that is the reason.
     pub history: Option<HistoryFault>,
+    /// Whether changed instructions may be in the native history, although this failed.
+    pub changed_history: bool,
 }

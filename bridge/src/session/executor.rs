@@ -11,7 +11,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::owner::Owner;
-use crate::refusal::{Reason, Refusal};
+use crate::{
+    journal::HistoryRecord,
+    refusal::{Reason, Refusal},
+};
 
 /// What a Session has of native resources.
 #[derive(Debug)]
@@ -46,8 +49,8 @@ pub(super) struct Preparing {
     pub(super) executor_id: String,
     pub(super) configuration: Arc<Configuration>,
     pub(super) key: Option<SecretString>,
-    /// The history that it goes on with.
-    pub(super) resume: Option<Resume>,
+    /// The history that it goes on with, and the instructions that were given to it last.
+    pub(super) resume: Option<(Resume, Option<Vec<u8>>)>,
     pub(super) give_up: CancellationToken,
     pub(super) task: tokio::task::JoinHandle<()>,
 }
@@ -59,6 +62,8 @@ pub(super) struct Live {
     pub(super) configuration: Arc<Configuration>,
     pub(super) key: Option<SecretString>,
     pub(super) executor: Executor,
+    /// What becomes the Session's history once a native turn has started.
+    pub(super) history: HistoryRecord,
     pub(super) closing: bool,
     /// Orders on their way; at most one for each result of an open call, and a few more.
     pub(super) outbox: VecDeque<Order>,

@@ -4,7 +4,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use adapters::harness::{Configuration, Harness, HistoryFault, Resume};
+use adapters::harness::{Configuration, Executor, Harness, HistoryFault, Resume};
 
 use super::{
     Answer, digest,
@@ -17,16 +17,14 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-impl Live {
-    /// What is recorded once a native turn of this Executor has started.
-    pub(super) fn history(&self) -> HistoryRecord {
-        HistoryRecord {
-            native_session_id: self.executor.native_session_id.clone(),
-            harness: self.configuration.harness.clone(),
-            configuration: digest::frozen(&self.configuration),
-            settings: digest::text("settings", &self.executor.settings).to_vec(),
-            instructions: Some(instructions(&self.configuration)),
-        }
+/// What is recorded once a native turn of this Executor has started.
+pub(super) fn of_executor(executor: &Executor, configuration: &Configuration) -> HistoryRecord {
+    HistoryRecord {
+        native_session_id: executor.native_session_id.clone(),
+        harness: configuration.harness.clone(),
+        configuration: digest::frozen(configuration),
+        settings: digest::text("settings", &executor.settings).to_vec(),
+        instructions: Some(instructions(configuration)),
     }
 }
 
@@ -106,10 +104,11 @@ impl Owner {
         Ok(())
     }
 
-    /// ORDER: before changed instructions are on their way into the history, and after they are in it, that is recorded: whatever happens in
-    /// between, the next Executor gives them anew.
-    pub(super) async fn note_instructions(&mut self, given: Option<&Configuration>) -> Answer<()> {
-        let given = given.map(instructions);
+    /// Records which instructions the history was given last, or that this is not known.
+    ///
+    /// ORDER: before changed instructions are on their way into the history, and after they are in it: whatever happens in between, the next
+    /// Executor gives them anew.
+    pub(super) async fn note_instructions(&mut self, given: Option<Vec<u8>>) -> Answer<()> {
         match self.history()? {
             Some(history) if history.instructions != given => {
                 let history = HistoryRecord { instructions: given, ..history.clone() };
@@ -119,16 +118,21 @@ impl Owner {
         }
     }
 
+    /// Which instructions the history was given last, where that is known.
+    pub(super) fn given_instructions(&self) -> Option<Vec<u8>> {
+        self.history().ok().flatten().and_then(|history| history.instructions.clone())
+    }
+
     /// Whether the native settings are others than those of the last Turn.
     pub(super) fn has_other_settings(&self, live: &Live) -> bool {
         let recorded = self.history().ok().flatten().map(|history| &history.settings);
-        recorded.is_some_and(|recorded| !recorded.is_empty() && *recorded != live.history().settings)
+        recorded.is_some_and(|recorded| !recorded.is_empty() && *recorded != live.history.settings)
     }
 
     /// What has to be recorded when the Turn that begins now has started natively.
     pub(super) fn history_to_record(&self) -> Option<HistoryRecord> {
         let Slot::Live(live) = &self.slot else { return None };
-        Some(live.history()).filter(|history| self.history().ok().flatten() != Some(history))
+        (self.history().ok().flatten() != Some(&live.history)).then(|| live.history.clone())
     }
 
     /// The Turn has started natively: its conversation is the Session's history from here on. The Turn itself has recorded it.

@@ -221,6 +221,7 @@ impl Owner {
             Placement::None => None,
             Placement::Workspace { directory, .. } => Some(directory.clone()),
         };
+        let given = self.given_instructions();
         if resume.as_ref().is_some_and(|resume| resume.instructions_changed) {
             self.note_instructions(None).await?;
         }
@@ -246,8 +247,14 @@ impl Owner {
             internal: self.internal.clone(),
         };
         let task = tasks::spawn(&self.shared.tracker, tasks::Kind::Preparation, work.run());
-        self.slot =
-            Slot::Preparing(Preparing { executor_id: executor_id.clone(), configuration, key, resume, give_up, task });
+        self.slot = Slot::Preparing(Preparing {
+            executor_id: executor_id.clone(),
+            configuration,
+            key,
+            resume: resume.map(|resume| (resume, given)),
+            give_up,
+            task,
+        });
         let revision = match self.preparations.find(&id, content)? {
             Some(found) => {
                 let revision = found.revision + 1;
@@ -290,6 +297,7 @@ impl Owner {
                 let version = executor.version.clone();
                 let live = Live {
                     executor_id: executor_id.clone(),
+                    history: history::of_executor(&executor, &configuration),
                     configuration,
                     key,
                     executor,
@@ -298,7 +306,7 @@ impl Owner {
                     permit,
                 };
                 let recorded = match self.record_executor(&live).await {
-                    Ok(()) if resume.is_some() => self.note_instructions(Some(&live.configuration)).await,
+                    Ok(()) if resume.is_some() => self.note_instructions(live.history.instructions.clone()).await,
                     recorded => recorded,
                 };
                 match recorded {
@@ -325,9 +333,15 @@ impl Owner {
                     self.leave_unconfirmed(&executor_id, permit);
                 }
                 let refusal = match (error.history, &resume) {
-                    (Some(fault), Some(resume)) => history::refused(fault, resume),
+                    (Some(fault), Some((resume, _))) => history::refused(fault, resume),
                     _ => Refusal::new(Reason::PreparationFailed, error.message).with("step", error.step),
                 };
+                if let Some((Resume { instructions_changed: true, .. }, given)) = resume
+                    && !error.changed_history
+                    && let Err(refusal) = self.note_instructions(given).await
+                {
+                    tracing::error!(%refusal, "which instructions the history has is not recorded");
+                }
                 self.fail(&executor_id, &refusal);
             }
         }
@@ -454,7 +468,13 @@ async fn ended(mark: &Mark) -> bool {
 }
 
 fn given_up(clean: bool) -> PrepareError {
-    PrepareError { step: "cancelled", message: "the preparation was given up".into(), clean, history: None }
+    PrepareError {
+        step: "cancelled",
+        message: "the preparation was given up".into(),
+        clean,
+        history: None,
+        changed_history: true,
+    }
 }
 
 fn same_configuration(frozen: &Configuration, asked: &Configuration) -> Answer<()> {
