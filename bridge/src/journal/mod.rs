@@ -31,8 +31,8 @@ use tokio::sync::{mpsc, watch};
 pub(crate) use self::{
     error::Error,
     records::{
-        CallRecord, EndRecord, ExecutorRecord, LastTurn, NewCall, NewTurn, Placement, ResultRecord, SessionRecord,
-        SessionRow, StoredResult, TurnRecord, TurnRow,
+        CallRecord, EndRecord, ExecutorRecord, HistoryRecord, LastTurn, NewCall, NewTurn, Placement, ResultRecord,
+        SessionRecord, SessionRow, StoredResult, TurnRecord, TurnRow,
     },
 };
 

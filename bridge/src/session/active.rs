@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Reply, Shared, Snapshot, past::Past, storage};
 use crate::{
     clock,
-    journal::{self, EndRecord, NewCall, TurnRow},
+    journal::{self, EndRecord, HistoryRecord, NewCall, SessionRow, TurnRow},
     refusal::Refusal,
     turn::{
         calls::{self, Digest, Known},
@@ -38,6 +38,7 @@ pub(super) struct Active {
     created_at: std::time::SystemTime,
     pub(super) number: u64,
     machine: Turn,
+    history: Option<(SessionRow, HistoryRecord)>,
     log: Log,
     acknowledged: u64,
     /// Encoded events that are not written yet.
@@ -72,6 +73,8 @@ pub(super) struct Begin {
     pub(super) created_at: std::time::SystemTime,
     pub(super) number: u64,
     pub(super) native_session_id: String,
+    /// What becomes the Session's history with the native start, where that is news.
+    pub(super) history: Option<(SessionRow, HistoryRecord)>,
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
     pub(super) max_duration: Option<Duration>,
@@ -88,6 +91,7 @@ impl Active {
             created_at: begin.created_at,
             number: begin.number,
             machine: Turn::new(begin.native_session_id, begin.idempotency_prefix),
+            history: begin.history,
             log: begin.log,
             acknowledged: 0,
             pending: Vec::new(),
@@ -117,6 +121,10 @@ impl Active {
 
     pub(super) fn front(&self) -> Front {
         self.log.reader()
+    }
+
+    pub(super) fn has_started(&self) -> bool {
+        self.machine.native().is_some()
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -332,6 +340,10 @@ impl Active {
                 let stored =
                     self.shared.journal.turn_started(self.row, &native.session_id, Some(&native.turn_id)).await;
                 self.logged(stored, "the native ids of a Turn");
+                if let Some((session, history)) = self.history.take() {
+                    let stored = self.shared.journal.put_history(session, history).await;
+                    self.logged(stored, "the native history of a Session");
+                }
             }
             Effect::StoreCall(call) => {
                 // ORDER: what came before the call is seen before it, and the call only once it is on disk (R-FN-3).

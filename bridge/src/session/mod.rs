@@ -32,12 +32,14 @@ pub(crate) mod declaring;
 pub(crate) mod digest;
 mod drain;
 mod executor;
+mod history;
 mod idle;
 mod listing;
 mod owner;
 mod past;
 mod preparation;
 mod preparing;
+mod reconcile;
 pub(crate) mod recovery;
 mod registry;
 mod release;
@@ -190,6 +192,8 @@ pub(crate) struct PrepareRequest {
     pub(crate) configuration: Configuration,
     pub(crate) on_workspace: bool,
     pub(crate) key: Option<SecretString>,
+    /// The native history to go on with.
+    pub(crate) resume: Option<String>,
 }
 
 /// Progress of a preparation.

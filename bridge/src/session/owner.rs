@@ -267,6 +267,7 @@ impl Owner {
             Some(turn) => turn.take(batch.drain(..)).await,
             None => batch.clear(),
         }
+        self.note_history();
         if let Some(survivors) = closed {
             self.executor_closed(survivors).await;
         }

@@ -43,7 +43,7 @@ impl Owner {
             }
         };
 
-        let (row, number) = {
+        let (session_row, number) = {
             let recorded = self.recorded()?;
             (recorded.row, recorded.record.next_turn_number)
         };
@@ -51,7 +51,7 @@ impl Owner {
         let created_at = clock::from_millis(clock::millis(clock::now()));
         let log = self.create_log(number)?;
         let start = NewTurn {
-            session: row,
+            session: session_row,
             turn_id: turn_id.clone(),
             number,
             executor_id,
@@ -66,9 +66,7 @@ impl Owner {
             session.record.had_turn = true;
             session.record.next_turn_number = number + 1;
         }
-        if let Slot::Live(live) = &mut self.slot {
-            live.ran_turn = true;
-        }
+        let history = self.history_to_record().map(|history| (session_row, history));
         let idempotency_prefix = format!("{}/{turn_id}", self.key.session_id);
         let begin = Begin {
             row,
@@ -77,6 +75,7 @@ impl Owner {
             created_at,
             number,
             native_session_id,
+            history,
             idempotency_prefix,
             log,
             max_duration,

@@ -32,6 +32,8 @@ pub(crate) struct Turn {
     stop: Option<Stop>,
     /// The Harness waits to ask its provider again.
     retrying: bool,
+    /// Native history told the end.
+    reconciled: bool,
 }
 
 #[derive(Debug)]
@@ -128,6 +130,7 @@ impl Turn {
             failure: None,
             stop: None,
             retrying: false,
+            reconciled: false,
         }
     }
 
@@ -397,6 +400,10 @@ impl Turn {
                 }
                 State::Settling(_) | State::Ended(_) => return Err(self.misfit("a second end")),
             },
+            Report::Proved(end) => {
+                self.reconciled = true;
+                return self.report(Report::Ended(end));
+            }
             Report::Settled(settlement) => self.settled(settlement)?,
             Report::Closed { exit, survivors } => self.lost(exit, survivors),
         })
@@ -506,7 +513,8 @@ impl Turn {
             (Some(ours), true) => Status::Failed(ours.clone()),
             (None, true) => status,
         };
-        End { status, finish, native_at, usage: self.usage }
+        let reconciled = self.reconciled && confirmed && self.failure.is_none();
+        End { status, finish, native_at, usage: self.usage, reconciled }
     }
 
     fn interrupted(&self) -> Status {

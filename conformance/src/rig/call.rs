@@ -100,7 +100,13 @@ impl Call {
             }
             Self::Prepare => {
                 let (configuration, credentials) = (Some(configuration), Vec::new());
-                let request = v1::PrepareExecutionRequest { assignment, preparation_id, configuration, credentials };
+                let request = v1::PrepareExecutionRequest {
+                    assignment,
+                    preparation_id,
+                    configuration,
+                    credentials,
+                    resume: None,
+                };
                 to_the_end(client.prepare_execution(request).await?).await
             }
             Self::ReleasePreparation => {
