@@ -24,7 +24,9 @@ pub(crate) enum Reason {
     NativeHistoryUnavailable,
     NotAuthorized,
     NotFound,
+    ObserverTooSlow,
     Overloaded,
+    PayloadTooLarge,
     PreparationCapacity,
     PreparationConflict,
     PreparationFailed,
@@ -34,6 +36,7 @@ pub(crate) enum Reason {
     TurnCancelled,
     TurnConflict,
     UnknownCall,
+    Unsupported,
     UnsupportedConfiguration,
 }
 

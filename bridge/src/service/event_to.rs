@@ -201,6 +201,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         }
         Status::Unknown(cause) => {
             let cause = match cause {
+                UnknownCause::Stalled => v1::EndCause::Stalled,
                 UnknownCause::ExecutionLost => v1::EndCause::ExecutionLost,
                 UnknownCause::Unsettled => v1::EndCause::Unsettled,
             };
@@ -220,6 +221,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         }),
         native_completed_at: end.native_at.map(Into::into),
         usage: end.usage.as_ref().map(usage),
+        reconciled: end.reconciled,
     }
 }
 
@@ -254,6 +256,7 @@ fn failure_code(code: FailureCode) -> v1::FailureCode {
         FailureCode::HarnessExited => v1::FailureCode::HarnessExited,
         FailureCode::HarnessProtocolError => v1::FailureCode::HarnessProtocolError,
         FailureCode::FunctionResultUnconfirmed => v1::FailureCode::FunctionResultUnconfirmed,
+        FailureCode::DeadlineExceeded => v1::FailureCode::DeadlineExceeded,
         FailureCode::LineTooLarge => v1::FailureCode::LineTooLarge,
         FailureCode::StreamLimitExceeded => v1::FailureCode::StreamLimitExceeded,
         FailureCode::StorageUnavailable => v1::FailureCode::StorageUnavailable,

@@ -51,6 +51,9 @@ fn of(reason: Reason) -> (Code, v1::Reason) {
         Reason::NativeHistoryUnavailable => (Code::FailedPrecondition, v1::Reason::NativeHistoryUnavailable),
         Reason::NotAuthorized => (Code::PermissionDenied, v1::Reason::NotAuthorized),
         Reason::NotFound => (Code::NotFound, v1::Reason::NotFound),
+        Reason::ObserverTooSlow => (Code::ResourceExhausted, v1::Reason::ObserverTooSlow),
+        Reason::PayloadTooLarge => (Code::OutOfRange, v1::Reason::PayloadTooLarge),
+        Reason::Unsupported => (Code::Unimplemented, v1::Reason::Unsupported),
         Reason::Overloaded => (Code::ResourceExhausted, v1::Reason::Overloaded),
         Reason::PreparationCapacity => (Code::ResourceExhausted, v1::Reason::PreparationCapacity),
         Reason::PreparationConflict => (Code::AlreadyExists, v1::Reason::PreparationConflict),
@@ -117,7 +120,7 @@ mod tests {
         assert_eq!(named.len(), ALL.len() + 1, "a reason of the protocol is never given, or missing in this test");
     }
 
-    const ALL: [Reason; 28] = [
+    const ALL: [Reason; 31] = [
         Reason::AssignmentConflict,
         Reason::AssignmentStale,
         Reason::CallAbandoned,
@@ -135,6 +138,9 @@ mod tests {
         Reason::NativeHistoryUnavailable,
         Reason::NotAuthorized,
         Reason::NotFound,
+        Reason::ObserverTooSlow,
+        Reason::PayloadTooLarge,
+        Reason::Unsupported,
         Reason::Overloaded,
         Reason::PreparationCapacity,
         Reason::PreparationConflict,

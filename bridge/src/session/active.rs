@@ -14,15 +14,17 @@ use super::{
 };
 use crate::{
     clock,
-    journal::{self, EndRecord, NewCall, RESERVED, TurnRow},
+    journal::{self, EndRecord, HistoryRecord, NewCall, RESERVED, SessionRow, TurnRow},
     refusal::Refusal,
     turn::{
         calls::{self, Digest, Known},
         event::{Call, CancelCause, Event},
-        log::{Front, Log},
+        log::{FencedBy, Front, Log},
         machine::{Effect, Input, Phase, Turn},
     },
 };
+
+mod watch;
 
 /// Between two tries to store the end of a Turn.
 const END_AGAIN: Duration = Duration::from_secs(1);
@@ -43,6 +45,7 @@ pub(super) struct Active {
     created_at: std::time::SystemTime,
     pub(super) number: u64,
     machine: Turn,
+    history: Option<(SessionRow, HistoryRecord)>,
     recording: Recording,
     acknowledged: u64,
     /// With which sequence more are to be reserved.
@@ -57,6 +60,7 @@ pub(super) struct Active {
     /// The end, until the journal has it.
     ending: Option<Ending>,
     ended: Option<Bytes>,
+    watch: watch::Watch,
 }
 
 /// An end that nobody has seen.
@@ -84,8 +88,11 @@ pub(super) struct Begin {
     pub(super) created_at: std::time::SystemTime,
     pub(super) number: u64,
     pub(super) native_session_id: String,
+    /// What becomes the Session's history with the native start, where that is news.
+    pub(super) history: Option<(SessionRow, HistoryRecord)>,
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
+    pub(super) max_duration: Option<Duration>,
 }
 
 impl Active {
@@ -101,6 +108,7 @@ impl Active {
             created_at: begin.created_at,
             number: begin.number,
             machine: Turn::new(begin.native_session_id, begin.idempotency_prefix),
+            history: begin.history,
             recording,
             acknowledged: 0,
             reserve_at: RESERVED / 2,
@@ -111,6 +119,7 @@ impl Active {
             waiters: Vec::new(),
             ending: None,
             ended: None,
+            watch: watch::Watch::new(Instant::now(), begin.max_duration, shared.limits.quiet),
         }
     }
 
@@ -134,8 +143,17 @@ impl Active {
         self.acknowledged
     }
 
+    pub(super) fn has_started(&self) -> bool {
+        self.machine.native().is_some()
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.ended.is_some()
+    }
+
+    /// How the Turn stands, for those who do not ask it: its required actions, and whether it only waits for them.
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        (self.machine.required_actions().count(), self.machine.only_waits())
     }
 
     pub(super) fn orders(&mut self) -> VecDeque<Order> {
@@ -147,12 +165,17 @@ impl Active {
         let ending = self.ending.iter().map(|ending| ending.next_try);
         let storage = self.unstored.iter().map(|unstored| unstored.next_try.min(unstored.give_up));
         let storage = storage.chain(self.recording.next_deadline().filter(|_| self.ending.is_none()));
-        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).chain(storage).min()
+        let own = evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending);
+        own.chain(storage).chain(self.watch_until()).min()
     }
 
-    /// Fences observers of lower epochs (R-ASG-2).
-    pub(super) fn fence(&self, epoch: u64) {
-        self.recording.fence(epoch);
+    /// Fences lower epochs at once (R-ASG-2): observers, and those who wait for a cancel. Its effect stands, so they are told how far it is.
+    pub(super) fn fence(&mut self, epoch: u64, by: FencedBy) {
+        self.recording.front().fence(epoch, by);
+        let snapshot = self.snapshot();
+        for (_, reply) in self.waiters.drain(..) {
+            drop(reply.send(Ok(snapshot.clone())));
+        }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -171,12 +194,18 @@ impl Active {
             ended: self.ended.clone(),
             cancel_requested: self.machine.cancel_requested(),
             created_at: self.created_at,
+            left: true,
         }
     }
 
     /// Takes reports; their events are written with one call and wake observers once.
     pub(super) async fn take(&mut self, reports: impl Iterator<Item = Report> + Send) {
         for report in reports {
+            if let Report::Standing(standing) = report {
+                self.stands(standing).await;
+                continue;
+            }
+            self.heard();
             // What comes behind the settlement is the Executor's own end, and not this Turn's.
             if self.machine.end().is_none() {
                 self.step(Input::Report(report)).await;
@@ -236,6 +265,7 @@ impl Active {
     /// Does what is due.
     pub(super) async fn overdue(&mut self, now: Instant) {
         self.answer_waiters(now);
+        self.keep_watch(now).await;
         let (due, rest) = std::mem::take(&mut self.evidence).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
         self.evidence = rest;
         for (_, call_id) in due {
@@ -337,8 +367,12 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
-        let front = Some(self.recording.front());
-        Past { row: self.row, number: self.number, content: self.content, front, snapshot, lost: Lost::Nothing }
+        let front = self.recording.front();
+        let trace = front.trace();
+        // What the file did not take is in memory only.
+        let held = self.recording.is_unwritten().then_some(front);
+        let lost = Lost::Nothing;
+        Past { row: self.row, number: self.number, content: self.content, front: trace, held, snapshot, lost }
     }
 
     fn answer_waiters(&mut self, now: Instant) {
@@ -385,6 +419,10 @@ impl Active {
                 let stored =
                     self.shared.journal.turn_started(self.row, &native.session_id, Some(&native.turn_id)).await;
                 self.logged(stored, "the native ids of a Turn");
+                if let Some((session, history)) = self.history.take() {
+                    let stored = self.shared.journal.put_history(session, history).await;
+                    self.logged(stored, "the native history of a Session");
+                }
             }
             Effect::StoreCall(call) => {
                 if let Err(error) = self.insert_call(call.clone()).await {

@@ -29,25 +29,36 @@ mod active;
 pub(crate) mod assignment;
 mod binding;
 mod boot;
+pub(crate) mod declaring;
 pub(crate) mod digest;
+mod drain;
 mod executor;
+mod history;
+mod idle;
+mod listing;
 mod owner;
 mod past;
 mod preparation;
 mod preparing;
+mod reconcile;
 mod recording;
 pub(crate) mod recovery;
 mod registry;
 mod release;
 mod results;
 pub(crate) mod retention;
+mod standing;
 mod starting;
 mod storing;
 
 pub(crate) use assignment::Fence;
+pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};
+pub(crate) use idle::IdleExecutors;
+pub(crate) use listing::{Listed, Page, Scope, TurnsPage};
 pub(crate) use preparation::Grant;
 pub(crate) use recording::Bounds;
 pub(crate) use registry::Registry;
+pub(crate) use standing::{ExecutorState, Load};
 
 /// What all Sessions of a daemon share.
 #[derive(Debug)]
@@ -66,11 +77,17 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// Room for Executors.
     pub(crate) capacity: Arc<Semaphore>,
+    /// Executors that could make room.
+    pub(crate) idle: Arc<IdleExecutors>,
+    /// What the Harnesses support, for those who watch.
+    pub(crate) declared: declaring::Declared,
+    /// The daemon's drain.
+    pub(crate) drain: Arc<Drain>,
     /// Keepers that live, for the peer check (R-SEC-1).
     pub(crate) keepers: Keepers,
     /// Every task of a Session.
     pub(crate) tracker: TaskTracker,
-    /// Cancelled when the daemon stops: nothing new is prepared or started.
+    /// Cancelled when the daemon stops and has drained: Sessions end.
     pub(crate) stopping: CancellationToken,
 }
 
@@ -81,8 +98,14 @@ pub(crate) struct Limits {
     pub(crate) handle_life: Duration,
     /// How long the evidence of a written result may take (R-FN-6).
     pub(crate) evidence: Duration,
+    /// How long a Harness may be quiet in a Turn before it is asked (R-EVT-10).
+    pub(crate) quiet: Duration,
     /// Executors that may exist at once (R-PRE-3).
     pub(crate) max_executors: u32,
+    /// After how long an idle Executor closes (R-PRE-3).
+    pub(crate) idle: Duration,
+    /// Between two heartbeats.
+    pub(crate) watch: Duration,
     /// Limits of a Turn's log.
     pub(crate) log: log::Limits,
     /// Bounds of a Turn's events.
@@ -113,7 +136,7 @@ impl Keepers {
 }
 
 /// Names a Session: the same id of two principals is two Sessions (R-ASG-5).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// Who bound it.
     pub(crate) principal: String,
@@ -192,6 +215,12 @@ pub(crate) enum Command {
         turn_id: String,
         reply: Reply<Snapshot>,
     },
+    List {
+        fence: Fence,
+        before: Option<u64>,
+        limit: usize,
+        reply: Reply<TurnsPage>,
+    },
     /// Retention: forget the Session when it was released at this time or earlier, in milliseconds of Unix time.
     Forget {
         before: i64,
@@ -245,6 +274,8 @@ pub(crate) struct PrepareRequest {
     pub(crate) configuration: Configuration,
     pub(crate) on_workspace: bool,
     pub(crate) key: Option<SecretString>,
+    /// The native history to go on with.
+    pub(crate) resume: Option<String>,
 }
 
 /// Progress of a preparation.
@@ -260,6 +291,7 @@ pub(crate) struct StartRequest {
     pub(crate) handle: String,
     pub(crate) turn_id: String,
     pub(crate) input: Vec<String>,
+    pub(crate) max_duration: Option<Duration>,
 }
 
 /// One submitted result; a result whose content is wrong is judged like the others before that is said (R-FN-5).
@@ -294,6 +326,8 @@ pub(crate) struct Snapshot {
     pub(crate) ended: Option<Bytes>,
     pub(crate) cancel_requested: bool,
     pub(crate) created_at: SystemTime,
+    /// What an unsettled Turn had started may still be there. Only a cancel asks anew (R-CAN-2).
+    pub(crate) left: bool,
 }
 
 /// A cheap front of one Session. Dropping it ends nothing.
@@ -301,6 +335,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct Front {
     inbox: mpsc::Sender<Command>,
     stopping: CancellationToken,
+    stand: standing::Stand,
     /// The Session was forgotten by retention, and the owner is gone.
     forgotten: CancellationToken,
 }

@@ -87,10 +87,6 @@ impl Recording {
         self.log.reader()
     }
 
-    pub(super) fn fence(&self, epoch: u64) {
-        self.log.fence(epoch);
-    }
-
     pub(super) fn acknowledge(&self, through: u64) {
         self.log.acknowledge(through);
     }
@@ -141,6 +137,11 @@ impl Recording {
             self.pending_bytes = 0;
         }
         self.log.unwritten_bytes() == 0
+    }
+
+    /// Whether some of the log is in memory alone.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.log.unwritten_bytes() > 0
     }
 
     /// Gives out what is in the log.

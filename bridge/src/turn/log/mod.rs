@@ -22,9 +22,10 @@ use bytes::Bytes;
 
 pub(crate) use self::{
     append::{Kept, Log, Record, Recovered},
-    front::{Front, Terminal},
+    front::{Front, Terminal, Trace},
     payload::Payload,
     reader::{Next, Omission, Reader, Why},
+    tail::FencedBy,
 };
 
 /// Sizes of one log. The defaults are what the daemon uses; tests make them small.
