@@ -2,9 +2,9 @@
 //!
 //! What goes beyond a bound is not kept but counted: the event that is kept next, or a moment without one, says which are omitted.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use adapters::harness::{Failure, FailureCode, ToolStatus};
+use adapters::harness::{Failure, FailureCode};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -45,6 +45,8 @@ pub(super) struct Recording {
     pending: Vec<Record>,
     pending_bytes: usize,
     omitting: Option<Range>,
+    /// Items whose beginning is omitted: nothing is told of them until their end.
+    unseen: HashMap<String, Omitted>,
     store_at: Option<Instant>,
 }
 
@@ -79,6 +81,7 @@ impl Recording {
             pending: Vec::new(),
             pending_bytes: 0,
             omitting: None,
+            unseen: HashMap::new(),
             store_at: None,
         }
     }
@@ -108,7 +111,10 @@ impl Recording {
 
     /// Takes an event and gives its encoding; none when it is omitted.
     pub(super) fn emit_one(&mut self, event: &Event) -> Option<Bytes> {
-        if let Some(why) = self.too_much(weight(event)) {
+        if let Some(why) = self.unseen(event).or_else(|| self.too_much(weight(event))) {
+            if let Some((item, Step::Opens)) = step(event) {
+                self.unseen.insert(item.to_owned(), why);
+            }
             self.omit(why);
             return None;
         }
@@ -213,6 +219,14 @@ impl Recording {
         self.log.bytes() + self.pending_bytes as u64
     }
 
+    /// Why the beginning of an event's item is omitted, when it is: then so is the rest of it.
+    fn unseen(&mut self, event: &Event) -> Option<Omitted> {
+        match step(event)? {
+            (item, Step::Closes) => self.unseen.remove(item),
+            (item, Step::Opens | Step::Grows) => self.unseen.get(item).copied(),
+        }
+    }
+
     /// Why an event is not kept, when it is not.
     fn too_much(&self, weight: Weight) -> Option<Omitted> {
         // LIMIT: past a bound what is only a part goes, past twice the bound everything that nobody waits for. The Turn is given up by
@@ -257,25 +271,104 @@ fn kept_from(bytes: u64, bound: u64) -> Weight {
 }
 
 fn weight(event: &Event) -> Weight {
+    match (event, step(event)) {
+        (_, Some((_, Step::Grows))) => Weight::Partial,
+        // What is open is few, and is closed for whoever saw its beginning.
+        (_, Some((_, Step::Closes))) => Weight::Needed,
+        (_, Some((_, Step::Opens))) | (Event::ProviderRetry(_) | Event::Usage(_) | Event::Notice { .. }, None) => {
+            Weight::Content
+        }
+        (_, None) => Weight::Needed,
+    }
+}
+
+/// What an event does to an item.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Opens,
+    Grows,
+    Closes,
+}
+
+fn step(event: &Event) -> Option<(&str, Step)> {
     match event {
-        Event::MessageDelta { .. } | Event::ReasoningDelta { .. } | Event::ToolOutput { .. } => Weight::Partial,
-        Event::MessageStarted { .. }
-        | Event::MessageCompleted { .. }
-        | Event::ReasoningStarted { .. }
-        | Event::ReasoningCompleted { incomplete: false, .. }
-        | Event::ToolStarted { .. }
-        | Event::ProviderRetry(_)
-        | Event::Usage(_)
-        | Event::Notice { .. } => Weight::Content,
-        Event::ToolCompleted { end, .. } if end.status != ToolStatus::Incomplete => Weight::Content,
+        Event::MessageStarted { item, .. } | Event::ReasoningStarted { item, .. } | Event::ToolStarted { item, .. } => {
+            Some((item, Step::Opens))
+        }
+        Event::MessageDelta { item, .. } | Event::ReasoningDelta { item, .. } | Event::ToolOutput { item, .. } => {
+            Some((item, Step::Grows))
+        }
+        Event::MessageCompleted { item, .. }
+        | Event::MessageDiscarded { item, .. }
+        | Event::ReasoningCompleted { item, .. }
+        | Event::ToolCompleted { item, .. } => Some((item, Step::Closes)),
         Event::TurnStarted { .. }
-        | Event::MessageDiscarded { .. }
-        | Event::ReasoningCompleted { incomplete: true, .. }
-        | Event::ToolCompleted { .. }
         | Event::FunctionCall { .. }
         | Event::FunctionResultApplied { .. }
         | Event::FunctionCallAbandoned { .. }
+        | Event::ProviderRetry(_)
+        | Event::Usage(_)
+        | Event::Notice { .. }
         | Event::EventsOmitted { .. }
-        | Event::TurnEnded(_) => Weight::Needed,
+        | Event::TurnEnded(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{
+        service::Protobuf,
+        turn::{
+            event::Discard,
+            log::{self, Record as Written},
+        },
+    };
+
+    /// What a Turn says that is far beyond its bound, and which of it is kept.
+    #[test]
+    fn past_twice_the_bound_an_item_is_told_of_as_a_whole_or_not_at_all() {
+        let folder = std::env::temp_dir().join(format!("recording-{}", uuid::Uuid::now_v7()));
+        fs::create_dir(&folder).unwrap();
+        let log = Log::create(&folder.join("1.log"), log::Limits::default()).unwrap();
+        let bounds = Bounds { log_bytes: 1000, held_bytes: 1000 };
+        let mut recording = Recording::new("t".into(), Arc::new(Protobuf), bounds, log);
+        let text = |bytes: usize| "x".repeat(bytes);
+        let started = |item: &str| Event::MessageStarted { item: item.into(), native: item.into() };
+        let delta = |item: &str, bytes| Event::MessageDelta { item: item.into(), text: text(bytes) };
+        let completed =
+            |item: &str, bytes| Event::MessageCompleted { item: item.into(), text: text(bytes), phase: None };
+        let discarded = |item: &str| Event::MessageDiscarded { item: item.into(), reason: Discard::TurnEnded };
+        let mut kept = Vec::new();
+        for event in [
+            started("a"),
+            delta("a", 1200),
+            // Past the bound.
+            delta("a", 10),
+            started("b"),
+            completed("b", 1200),
+            // Past twice the bound.
+            started("c"),
+            delta("c", 10),
+            completed("c", 10),
+            completed("a", 10),
+            started("d"),
+            discarded("d"),
+        ] {
+            kept.push(recording.emit_one(&event).is_some());
+        }
+        assert_eq!(kept, [true, true, false, true, true, false, false, false, true, false, false]);
+        recording.say_omitted();
+        let omissions: Vec<u64> = recording
+            .pending
+            .iter()
+            .filter_map(|record| if let Written::Omission { last, .. } = record { Some(*last) } else { None })
+            .collect();
+        assert_eq!((omissions, recording.next_sequence()), (vec![3, 8, 11], 12));
+        assert!(recording.write());
+        assert!(recording.breach(0).is_some_and(|failure| failure.code == FailureCode::StreamLimitExceeded));
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,6 +1,9 @@
 //! The function calls of a Turn: their phases, and the judgement of results (R-FN-5). Pure.
 
 use adapters::harness::AbandonReason;
+use sha2::{Digest as _, Sha256};
+
+use super::event::{Call, Large};
 
 /// Where a call is: `pending → result_stored → written → applied`, or `abandoned`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,44 @@ impl Phase {
     /// Whether the call is a required action (R-FN-3).
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Pending | Self::Stored | Self::Written)
+    }
+}
+
+/// A call as its Turn has it.
+#[derive(Debug)]
+pub(super) struct CallState {
+    pub(super) call: Call,
+    /// Its arguments, when they are too large to be held here.
+    pub(super) large: Option<Large>,
+    pub(super) phase: Phase,
+    pub(super) stored: Option<Digest>,
+    /// Nobody has seen it, since it could not be stored yet (R-DUR-4).
+    pub(super) hidden: bool,
+}
+
+/// Bytes of arguments of open calls that are held in memory, and that one answer may have together (R-API-7).
+const HELD_ARGUMENTS: usize = 5 << 19;
+
+impl CallState {
+    /// A call that was just made.
+    pub(super) fn new(call: Call) -> Self {
+        Self { call, large: None, phase: Phase::Pending, stored: None, hidden: false }
+    }
+
+    /// Nobody asks for the arguments any more; the journal has them.
+    pub(super) fn close(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.call.arguments = String::new();
+    }
+}
+
+/// Lets go of the newest call's arguments where all together would be too many bytes; the journal has them.
+pub(super) fn hold_arguments(calls: &mut [CallState]) {
+    let held: usize = calls.iter().map(|c| c.call.arguments.len()).sum();
+    if let Some(newest) = calls.last_mut().filter(|_| held > HELD_ARGUMENTS) {
+        let arguments = std::mem::take(&mut newest.call.arguments);
+        let sha256 = Sha256::digest(arguments.as_bytes()).into();
+        newest.large = Some(Large { size: arguments.len() as u64, sha256 });
     }
 }
 

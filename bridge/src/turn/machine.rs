@@ -9,11 +9,9 @@ use adapters::harness::{
     AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, NativeEnd, Report, Settlement, Usage,
 };
 
-use sha2::{Digest as _, Sha256};
-
 use super::{
-    calls::{Digest, Known, Phase as CallPhase},
-    event::{Call, CancelCause, Discard, End, Event, Large, Native, Status, UnknownCause, Waiting},
+    calls::{self, CallState, Digest, Known, Phase as CallPhase},
+    event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause, Waiting},
     items::{Items, Kind},
     stop::Stop,
 };
@@ -48,28 +46,6 @@ enum State {
     Settling(NativeEnd),
     /// Over.
     Ended(End),
-}
-
-#[derive(Debug)]
-struct CallState {
-    call: Call,
-    /// Its arguments, when they are too large to be held here.
-    large: Option<Large>,
-    phase: CallPhase,
-    stored: Option<Digest>,
-    /// Nobody has seen it, since it could not be stored yet (R-DUR-4).
-    hidden: bool,
-}
-
-/// Bytes of arguments of open calls that are held in memory, and that one answer may have together (R-API-7).
-const HELD_ARGUMENTS: usize = 5 << 19;
-
-impl CallState {
-    /// Nobody asks for the arguments any more; the journal has them.
-    fn close(&mut self, phase: CallPhase) {
-        self.phase = phase;
-        self.call.arguments = String::new();
-    }
 }
 
 /// Where a Turn is, as Core sees it.
@@ -453,21 +429,9 @@ impl Turn {
         }
         let idempotency_key = format!("{}/{call_id}", self.idempotency_prefix);
         let call = Call { call_id, name, arguments, exact, idempotency_key };
-        let state =
-            CallState { call: call.clone(), large: None, phase: CallPhase::Pending, stored: None, hidden: false };
-        self.calls.push(state);
-        self.hold_arguments();
+        self.calls.push(CallState::new(call.clone()));
+        calls::hold_arguments(&mut self.calls);
         Ok(vec![Effect::StoreCall(call.clone()), Effect::Emit(Event::FunctionCall { call })])
-    }
-
-    /// Lets go of the newest call's arguments where all together would be too many bytes; the journal has them.
-    fn hold_arguments(&mut self) {
-        let held: usize = self.calls.iter().map(|c| c.call.arguments.len()).sum();
-        if let Some(newest) = self.calls.last_mut().filter(|_| held > HELD_ARGUMENTS) {
-            let arguments = std::mem::take(&mut newest.call.arguments);
-            let sha256 = Sha256::digest(arguments.as_bytes()).into();
-            newest.large = Some(Large { size: arguments.len() as u64, sha256 });
-        }
     }
 
     /// Shows a call that is on disk after all. What became of the Turn or the call meanwhile stands.

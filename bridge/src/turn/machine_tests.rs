@@ -2,6 +2,8 @@
 
 use adapters::harness::{Presence, Tool};
 
+use sha2::{Digest as _, Sha256};
+
 use super::*;
 
 /// Feeds inputs and renders what came out, one word an effect. The only place that calls the machine.
