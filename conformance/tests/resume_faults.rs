@@ -50,7 +50,7 @@ fn home(rig: &Rig) -> anyhow::Result<PathBuf> {
 /// Another key retires the idle Executor; the preparation that it is for fails with the first program, which hears of no resume.
 async fn retire(rig: &Rig, session: &Session) -> anyhow::Result<()> {
     let child = rig.child.as_ref().context("a child")?;
-    child.play(refusing(json!({"code": -32600, "message": "not now"})))?;
+    child.play(refusing(json!({"code": -32600, "message": "not now"}))?)?;
     refusal(session.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::PreparationFailed);
     rig.only(&[]).await
 }
@@ -62,12 +62,12 @@ fn answering(step: Step) -> Program {
     program
 }
 
-fn refusing(error: Value) -> Program {
-    answering(Step::Error(to_raw_value(&error).unwrap()))
+fn refusing(error: Value) -> anyhow::Result<Program> {
+    Ok(answering(Step::Error(to_raw_value(&error)?)))
 }
 
 /// The answer to `thread/resume` with one thing changed.
-fn resumed(change: Value) -> Program {
+fn resumed(change: Value) -> anyhow::Result<Program> {
     let mut answer = json!({
         "thread": {"id": "${params.threadId}"}, "model": "${params.model?}", "modelProvider": "${params.modelProvider?}",
         "cwd": "${params.cwd?}", "approvalPolicy": "never", "sandbox": {"type": "dangerFullAccess"},
@@ -75,7 +75,7 @@ fn resumed(change: Value) -> Program {
     for (name, value) in change.as_object().into_iter().flatten() {
         answer[name] = value.clone();
     }
-    answering(Step::Result(to_raw_value(&answer).unwrap()))
+    Ok(answering(Step::Result(to_raw_value(&answer)?)))
 }
 
 /// What the child that was started last was told, but for its version.
@@ -112,7 +112,7 @@ fn what_a_resume_answers_is_compared_and_nothing_is_begun_instead() {
             (resumed(json!({"cwd": "/"})), Reason::PreparationFailed, ""),
         ] {
             let before: Vec<_> = child.starts()?.iter().map(|start| start.pid).collect();
-            child.play(program)?;
+            child.play(program?)?;
             let refused = refusal(rig.resume(&session, rig.configuration(Vec::new()), &native).await, reason);
             if reason == history {
                 refused.with("history", why).with("native_session_id", &native);
@@ -153,11 +153,9 @@ fn after_many_resumes_each_event_comes_once() {
 }
 
 /// A program whose conversation has this name, with a fault at a place.
-fn named(thread: &str, place: Place, fault: Fault) -> Program {
-    let mut program = codex::with_fault(place, fault);
-    let text = serde_json::to_string(&program).unwrap().replace("${thread}", thread);
-    program = serde_json::from_str(&text).unwrap();
-    program
+fn named(thread: &str, place: Place, fault: Fault) -> anyhow::Result<Program> {
+    let text = serde_json::to_string(&codex::with_fault(place, fault))?;
+    Ok(serde_json::from_str(&text.replace("${thread}", thread))?)
 }
 
 #[test]
@@ -165,7 +163,7 @@ fn a_turn_that_ran_without_a_word_has_left_a_history() {
     scenario("resume_unseen", &["R-PRE-4", "R-STA-2", "R-FN-1"], setup(), async |rig| {
         let child = rig.child.clone().context("a child")?;
         // The input was taken, and nothing was told of it.
-        child.play(named("thread-unseen", Place::AfterTurnStart, Fault::ExitsWith0))?;
+        child.play(named("thread-unseen", Place::AfterTurnStart, Fault::ExitsWith0)?)?;
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
         assert_eq!(seen.story(), ["turn_ended"]);
