@@ -53,7 +53,7 @@ fn the_session_goes_on_whenever_the_daemon_is_killed() {
             let after = Duration::from_millis((seed >> 33) % LATEST_MS);
             let turn_id = format!("t-{round}");
             let ready = prepared(rig, &session).await.with_context(|| format!("round {round}: {ends:?}"))?;
-            session.start(&ready, &turn_id, text_input(&format!("prompt {round}"))).await?;
+            session.start(&ready, &turn_id, text_input(format!("prompt {round}"))).await?;
             let mut events = session.turn_events(&turn_id);
             let mut seen = Observed::default();
             let watching = async {
