@@ -37,6 +37,7 @@ use crate::{
 
 mod aftermath;
 mod inbox;
+mod standing;
 
 /// Codex's own helper programs, as the kernel has their names (15 bytes): they stay between Turns.
 const HELPERS: &[&str] = &["codex-code-mode"];
@@ -116,6 +117,7 @@ pub(super) struct Owner {
     early: Vec<Report>,
     past: VecDeque<String>,
     skipped: Skipped,
+    quiet: standing::Quiet,
 }
 
 /// How far the process is from its end.
@@ -148,6 +150,7 @@ enum Asked {
     Start,
     Interrupt,
     Clean,
+    Standing,
 }
 
 enum Background {
@@ -227,6 +230,7 @@ impl Owner {
             early: Vec::new(),
             past: VecDeque::new(),
             skipped: Skipped::default(),
+            quiet: standing::Quiet::new(),
         }
     }
 
@@ -282,7 +286,7 @@ impl Owner {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until];
+        let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until, self.quiet.answer_until];
         self.timers.values().copied().chain(life.into_iter().flatten()).min()
     }
 
@@ -291,6 +295,9 @@ impl Owner {
         if self.life.end_at.is_some_and(|at| at <= now) {
             self.life.end_at = None;
             self.control.end();
+        }
+        if self.quiet.answer_until.is_some_and(|at| at <= now) {
+            self.silent_standing().await;
         }
         while let Some(timer) = self.timers.iter().find(|(_, at)| **at <= now).map(|(timer, _)| *timer) {
             self.timers.remove(&timer);
@@ -326,6 +333,7 @@ impl Owner {
                 }
             }
             Order::Interrupt => self.feed(Event::Interrupt).await,
+            Order::Ask { quiet } => self.ask_standing(quiet).await,
             Order::Close if self.turn.is_some() => self.feed(Event::Close).await,
             Order::Close => self.retire(EOF_WAIT),
         }
@@ -429,6 +437,7 @@ impl Owner {
         }
         self.past.extend(native);
         self.asked.clear();
+        self.quiet.answer_until = None;
         self.background = None;
         self.input = None;
         tracing::debug!(skipped = ?self.skipped, "the Turn is settled");
@@ -528,7 +537,8 @@ impl Owner {
             None => u32::try_from(tree::descendants(keeper).len()).unwrap_or(u32::MAX),
         };
         self.emit(Report::Closed { exit, survivors }).await;
-        tracing::debug!(skipped = ?self.skipped, ?exit, survivors, "an Executor is closed");
+        let passed_over = self.lines.passed_over();
+        tracing::debug!(skipped = ?self.skipped, passed_over, ?exit, survivors, "an Executor is closed");
         self.writer.close();
         drop(self.control);
         self.writers.close();
@@ -538,11 +548,18 @@ impl Owner {
 
     /// A line was read, or there are no more.
     async fn read(&mut self, line: Result<Option<Line>, LineError>) {
+        self.quiet.heard_at = Instant::now();
         match line {
             // Cut by the end of the process: Codex ends every message with a newline.
             Ok(Some(line)) if line.truncated => self.skipped.malformed += 1,
             Ok(Some(line)) => self.message(&line).await,
             Ok(None) | Err(LineError::Io(_)) => self.silence(),
+            Err(LineError::Spool(error)) => {
+                let message = format!("a long line of codex could not be kept: {}", error.kind());
+                let failure = Failure { code: FailureCode::StorageUnavailable, message, http_status: None, exit: None };
+                self.feed(Event::Fault(failure)).await;
+                self.retire(Duration::ZERO);
+            }
             Err(LineError::TooLong { limit }) => {
                 let message = format!("codex wrote a line of more than {limit} bytes");
                 let failure = Failure { code: FailureCode::LineTooLarge, message, http_status: None, exit: None };

@@ -30,6 +30,7 @@ use crate::harness::{
     BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted,
     PrepareError, Proof, Resume,
 };
+use crate::native::lines::Room;
 
 /// The kind of this Harness.
 pub const KIND: &str = "codex";
@@ -47,9 +48,16 @@ pub struct Settings {
     pub trust_workspace: bool,
     /// The longest line that is read, in bytes (R-EVT-12).
     pub max_line_bytes: usize,
+    /// A line above this is kept on disk until it is whole, in bytes (R-EVT-12).
+    pub spool_bytes: usize,
+    /// Room for long lines that are whole, of all Executors together.
+    pub long_lines: Room,
     /// Limits of waiting.
     pub limits: Timing,
 }
+
+/// Room for long lines: a Harness repeats a result of Core or a file in one line, and a parsed line takes some times its length.
+const LONG_LINES: usize = 64 << 20;
 
 impl Settings {
     /// The usual settings with this keeper: `codex` on `PATH`, the workspace not trusted, lines of up to 64 MiB.
@@ -61,6 +69,8 @@ impl Settings {
             isolation,
             trust_workspace: false,
             max_line_bytes: 64 << 20,
+            spool_bytes: 1 << 20,
+            long_lines: Room::new(LONG_LINES),
             limits: Timing::default(),
         }
     }

@@ -29,7 +29,7 @@ use crate::{
     harness::{Executor, HistoryFault, Launch, ORDER_CAPACITY, Placement, PrepareError, REPORT_CAPACITY, Resume},
     native::{
         environment::Environment,
-        lines::{LineError, LineReader},
+        lines::{LineError, LineReader, Spooling},
         lock::{Lock, LockError},
         process::{self, Control},
         rpc::{self, Message, RpcError, Writer},
@@ -80,6 +80,7 @@ pub(super) async fn prepare(
     };
     let thread = config::thread_start(&launch.configuration, &surroundings)
         .map_err(|refused| failed("configuration", refused.to_string()))?;
+    still_there(surroundings.workspace).map_err(|message| failed("workspace", message))?;
     let home = write_home(&launch).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
     let lock = lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
         history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
@@ -109,7 +110,12 @@ pub(super) async fn prepare(
     let writers = TaskTracker::new();
     let mut opening = Opening {
         writer: Writer::start(process.stdin, &writers),
-        lines: LineReader::new(process.stdout, settings.max_line_bytes),
+        lines: LineReader::new(process.stdout, settings.max_line_bytes).spooling(Spooling {
+            folder: launch.temporary.clone(),
+            above: settings.spool_bytes,
+            room: settings.long_lines.clone(),
+            is_read: wire::is_read,
+        }),
         control: process.control,
         cleaner: Cleaner::new(launch.model_key.clone()),
         next_id: 1,
@@ -163,6 +169,17 @@ async fn lock(path: &Path) -> Result<Lock, LockError> {
             Err(LockError::Held { .. }) if Instant::now() < until => time::sleep(LOCK_AGAIN).await,
             taken => return taken,
         }
+    }
+}
+
+/// A workspace is a canonical path, resolved once (R-ASG-3): where a link has taken the place of one of its parts, what is there now was never
+/// bound.
+fn still_there(workspace: &Path) -> Result<(), String> {
+    match workspace.canonicalize() {
+        Ok(now) if now != workspace => Err("a link has taken the place of the workspace".to_owned()),
+        Ok(now) if !now.is_dir() => Err("the workspace is not a directory any more".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("the workspace cannot be reached: {error}")),
     }
 }
 
@@ -280,7 +297,9 @@ impl Opening {
                 Ok(Ok(Some(line))) if line.truncated => continue,
                 Ok(Ok(Some(line))) => line,
                 Ok(Ok(None) | Err(LineError::Io(_))) => return Err(Trouble::Ended),
-                Ok(Err(error @ LineError::TooLong { .. })) => return Err(Trouble::Broken(error.to_string())),
+                Ok(Err(error @ (LineError::TooLong { .. } | LineError::Spool(_)))) => {
+                    return Err(Trouble::Broken(error.to_string()));
+                }
             };
             match rpc::parse(&line) {
                 Ok(Message::Response { id: told, outcome }) if told == id => {

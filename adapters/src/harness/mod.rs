@@ -25,7 +25,7 @@ pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render}
 pub use history::{HistoryFault, Proof, ProvedMessage, Resume};
 pub use report::{
     AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, MessagePhase, NativeEnd, ReasoningText,
-    Report, RetryOf, Settlement, Tool, ToolEnd, ToolStatus, Usage,
+    Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
 };
 
 /// A future that an adapter returns.
@@ -127,6 +127,12 @@ pub enum Order {
     },
     /// Stop the Turn: never sent to the Harness before it can take it, and followed by the ladder when the Harness does not obey (R-CAN-4).
     Interrupt,
+    /// The Harness was quiet for so long: ask it how the Turn stands, with a bound of the adapter's own, and answer with [`Report::Standing`] in any
+    /// case. A Harness that was heard within `quiet` need not be asked (R-EVT-10).
+    Ask {
+        /// The limit that is over.
+        quiet: std::time::Duration,
+    },
     /// Stop everything and end with [`Report::Closed`].
     Close,
 }

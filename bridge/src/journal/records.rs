@@ -126,8 +126,23 @@ pub(crate) struct TurnRecord {
     pub(crate) cancel_cause: Option<String>,
     /// Up to which sequence Core has stored the events.
     pub(crate) acknowledged: u64,
+    /// Up to which sequence events may have been given out.
+    pub(crate) reserved: u64,
+    /// Whether retention has removed its events.
+    pub(crate) events_gone: bool,
+    /// From which sequence on its file never had the events; 0 when it took all.
+    pub(crate) unwritten: u64,
     /// How it ended, when it has.
     pub(crate) end: Option<EndRecord>,
+}
+
+/// What the newest Turns of a Session tell of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastTurn {
+    /// When the newest one began, or ended, in milliseconds of Unix time.
+    pub(crate) active_ms: Option<i64>,
+    /// The native session of the newest one that has reached the Harness.
+    pub(crate) native_session_id: Option<String>,
 }
 
 /// How a Turn ended.

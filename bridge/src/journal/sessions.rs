@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension as _, Row};
 
-use super::{Error, HistoryRecord, Journal, Placement, Result, SessionRecord, SessionRow};
+use super::{Error, HistoryRecord, Journal, LastTurn, Placement, Result, SessionRecord, SessionRow};
 
 impl Journal {
     /// Every Session, in the order in which they were first bound.
@@ -15,6 +15,28 @@ impl Journal {
             )?;
             let found = select.query_map((), read)?.collect::<rusqlite::Result<_>>()?;
             Ok(found)
+        })
+        .await
+    }
+
+    /// What the newest Turn of each of these Sessions tells.
+    pub(crate) async fn last_turns(&self, sessions: Vec<SessionRow>) -> Result<Vec<LastTurn>> {
+        self.run(move |connection| {
+            let mut newest = connection.prepare_cached(
+                "SELECT max(created_ms, coalesce(ended_ms, created_ms)) FROM turn WHERE session = ?1 \
+                 ORDER BY number DESC LIMIT 1",
+            )?;
+            let mut native = connection.prepare_cached(
+                "SELECT native_session_id FROM turn WHERE session = ?1 AND native_session_id IS NOT NULL \
+                 ORDER BY number DESC LIMIT 1",
+            )?;
+            let last = sessions.into_iter().map(|session| {
+                Ok(LastTurn {
+                    active_ms: newest.query_row((session.0,), |row| row.get(0)).optional()?,
+                    native_session_id: native.query_row((session.0,), |row| row.get(0)).optional()?,
+                })
+            });
+            last.collect()
         })
         .await
     }
@@ -34,6 +56,7 @@ impl Journal {
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
                      ON CONFLICT (principal, session_id) DO UPDATE SET assignment_id = excluded.assignment_id, \
                      epoch = excluded.epoch, released = excluded.released, \
+                     released_ms = CASE WHEN excluded.released THEN released_ms END, \
                      environment_id = excluded.environment_id, workspace = excluded.workspace, \
                      had_turn = max(had_turn, excluded.had_turn), \
                      next_turn_number = max(next_turn_number, excluded.next_turn_number) RETURNING row",

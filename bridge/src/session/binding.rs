@@ -14,6 +14,7 @@ use super::{
 use crate::{
     journal::{self, SessionRecord},
     refusal::{Reason, Refusal, excerpt},
+    turn::log::FencedBy,
 };
 
 impl Owner {
@@ -49,9 +50,7 @@ impl Owner {
         if bind == Bind::TakeOver {
             let stale = Refusal::new(Reason::AssignmentStale, "a higher epoch has taken the Session over");
             self.void_preparations(&stale);
-            if let Some(turn) = &self.turn {
-                turn.fence(fence.epoch);
-            }
+            self.fence_readers(fence.epoch, FencedBy::TakeOver);
         }
         Ok(Bound { epoch: fence.epoch, placement: domain(&placement), took_over: bind == Bind::TakeOver })
     }

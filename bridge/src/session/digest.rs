@@ -1,5 +1,7 @@
 //! Content identity: SHA-256 over decoded fields, texts byte by byte; absent, null and empty differ (R-API-6).
 
+use std::time::Duration;
+
 use adapters::harness::{
     Configuration, FunctionOutput, FunctionResult, FunctionTool, ModelProtocol, ModelProvider, OutputPart, Placement,
     Presence,
@@ -93,13 +95,18 @@ pub(crate) fn preparation(configuration: &Configuration, resume: Option<&str>) -
     sum.end()
 }
 
-/// Digest of a Turn's input.
-pub(crate) fn input(of: &[String]) -> Digest {
+/// Digest of a Turn: its input and how long it may take.
+pub(crate) fn turn(input: &[String], max_duration: Option<Duration>) -> Digest {
     let mut sum = Sum::new("input");
-    sum.count(of.len());
-    for text in of {
+    sum.count(input.len());
+    for text in input {
         sum.tag(1);
         sum.text(text);
+    }
+    // A Turn without a limit has the digest that it had before there were limits.
+    if let Some(most) = max_duration {
+        sum.tag(2);
+        sum.bytes(&most.as_nanos().to_le_bytes());
     }
     sum.end()
 }
@@ -213,8 +220,17 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_content() {
+        let texts = ["a".to_owned()];
+        let limits = [None, Some(Duration::from_secs(1)), Some(Duration::from_nanos(1_000_000_001))];
+        let seen: HashSet<_> = limits.into_iter().map(|limit| turn(&texts, limit)).collect();
+        assert_eq!(seen.len(), 3);
+    }
+
+    #[test]
     fn the_border_between_parts_counts() {
-        assert_ne!(input(&["ab".into(), "c".into()]), input(&["a".into(), "bc".into()]));
+        let input = |texts: &[&str]| turn(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), None);
+        assert_ne!(input(&["ab", "c"]), input(&["a", "bc"]));
         assert_ne!(directory("uid:1", "0:s"), directory("uid:10", ":s"));
         assert_eq!(directory("uid:0", "s").len(), 32);
     }

@@ -124,6 +124,15 @@ impl Slot {
         }
     }
 
+    /// Whether something of an Executor that is no longer used may still be there.
+    pub(super) fn holds_leftovers(&self) -> bool {
+        match self {
+            Self::Unconfirmed(_) => true,
+            Self::Live(live) => live.closing,
+            Self::Empty | Self::Preparing(_) => false,
+        }
+    }
+
     /// Whether nothing native is left, or nothing more can be done about it.
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Self::Empty | Self::Unconfirmed(_))
@@ -162,7 +171,10 @@ impl Owner {
             self.preparations.fail(&executor_id, &refusal);
             // A keeper that was stopped from outside ends nothing; its tree still carries the mark.
             if survivors > 0 && !self.sweep(&executor_id).await {
+                self.room_wanted = None;
                 self.leave_unconfirmed(&executor_id, permit);
+            } else {
+                self.give_room(permit);
             }
         }
     }

@@ -14,9 +14,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answer, Fence, PrepareRequest, Progress, digest,
+    Answer, Fence, IdleExecutors, PrepareRequest, Progress, digest, drain,
     executor::{Live, Prepared, Preparing, Retired, Slot, same_key},
-    history,
+    history, idle,
     owner::{Internal, Owner},
     preparation::{Grant, ReadyKind, State},
 };
@@ -43,6 +43,8 @@ struct Wanted {
 /// What stands before a new Executor can be started.
 enum Before {
     Nothing(OwnedSemaphorePermit),
+    /// The longest idle Executor of another Session makes room.
+    MakeRoom,
     /// An idle Executor holds an older credential.
     Retire(Box<Live>),
     /// The same, while it is still being prepared.
@@ -89,11 +91,12 @@ impl Owner {
             return self.retire_for(Wanted { id: preparation_id, content, configuration, key, resume }, &harness).await;
         }
 
-        if self.is_stopping() {
-            return Err(Refusal::new(Reason::Draining, "the bridge is stopping"));
+        if self.is_draining() {
+            return Err(drain::draining());
         }
         let harness = self.admitted(&configuration, key.is_some()).await?;
         self.free()?;
+        self.check_storage().await?;
         self.clean_up_again().await;
         match &self.slot {
             Slot::Preparing(preparing) => {
@@ -127,12 +130,13 @@ impl Owner {
             )),
             Slot::Empty => {
                 let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
-                let permit = Arc::clone(&self.shared.capacity).try_acquire_owned().map_err(|_full| {
-                    Refusal::new(Reason::PreparationCapacity, "no room for another Executor")
-                        .with("max_executors", self.shared.limits.max_executors)
-                })?;
+                let before = match Arc::clone(&self.shared.capacity).try_acquire_owned() {
+                    Ok(permit) => Before::Nothing(permit),
+                    Err(_full) if self.shared.idle.are_there() => Before::MakeRoom,
+                    Err(_full) => return Err(idle::no_room(self.shared.limits.max_executors)),
+                };
                 let wanted = Wanted { id: preparation_id, content, configuration, key, resume };
-                self.launch(wanted, &harness, Before::Nothing(permit)).await
+                self.launch(wanted, &harness, before).await
             }
         }
     }
@@ -244,6 +248,7 @@ impl Owner {
             before,
             give_up: give_up.clone(),
             capacity: Arc::clone(&self.shared.capacity),
+            idle: Arc::clone(&self.shared.idle),
             internal: self.internal.clone(),
         };
         let task = tasks::spawn(&self.shared.tracker, tasks::Kind::Preparation, work.run());
@@ -332,9 +337,10 @@ impl Owner {
                 if !error.clean && !self.sweep(&executor_id).await {
                     self.leave_unconfirmed(&executor_id, permit);
                 }
-                let refusal = match (error.history, &resume) {
-                    (Some(fault), Some((resume, _))) => history::refused(fault, resume),
-                    _ => Refusal::new(Reason::PreparationFailed, error.message).with("step", error.step),
+                let refusal = match (error.history, &resume, error.step) {
+                    (Some(fault), Some((resume, _)), _) => history::refused(fault, resume),
+                    (_, _, idle::NO_ROOM) => idle::no_room(self.shared.limits.max_executors),
+                    (_, _, step) => Refusal::new(Reason::PreparationFailed, error.message).with("step", step),
                 };
                 if let Some((Resume { instructions_changed: true, .. }, given)) = resume
                     && !error.changed_history
@@ -369,6 +375,16 @@ impl Owner {
         self.shared.journal.put_executor(row, record).await.map_err(|error| super::storage(&error))
     }
 
+    /// What is being prepared, or was prepared and is not used yet, fails.
+    pub(super) fn fail_pending(&mut self, refusal: &Refusal) {
+        let executor_id = match &self.slot {
+            Slot::Live(live) => live.executor_id.clone(),
+            Slot::Preparing(preparing) => preparing.executor_id.clone(),
+            Slot::Empty | Slot::Unconfirmed(_) => return,
+        };
+        self.fail(&executor_id, refusal);
+    }
+
     fn fail(&mut self, executor_id: &str, refusal: &Refusal) {
         let failed = self.preparations.waiting_for(executor_id);
         self.preparations.fail(executor_id, refusal);
@@ -378,6 +394,7 @@ impl Owner {
     }
 
     fn tell(&mut self, id: &str, answer: &Answer<Grant>) {
+        self.tell_standing();
         for (_, waiting) in self.waiting.extract_if(.., |(waits, _)| waits == id) {
             drop(waiting.send(answer.clone()));
         }
@@ -405,14 +422,27 @@ struct Work {
     before: Before,
     give_up: CancellationToken,
     capacity: Arc<Semaphore>,
+    idle: Arc<IdleExecutors>,
     internal: tokio::sync::mpsc::Sender<Internal>,
 }
 
 impl Work {
     async fn run(self) {
-        let Self { executor_id, harness, launch, before, give_up, capacity, internal } = self;
+        let Self { executor_id, harness, launch, before, give_up, capacity, idle, internal } = self;
         let (permit, retired) = match before {
             Before::Nothing(permit) => (Some(permit), None),
+            Before::MakeRoom => {
+                let room = tokio::select! {
+                    room = idle.make_room(&capacity) => room,
+                    () = give_up.cancelled() => None,
+                };
+                if room.is_none() {
+                    let result = Err(without_room(give_up.is_cancelled()));
+                    let prepared = Prepared { executor_id, permit: None, result, retired: None };
+                    return drop(internal.send(Internal::Prepared(prepared)).await);
+                }
+                (room, None)
+            }
             Before::Retire(live) => {
                 let (permit, retired) = retire(*live).await;
                 (permit, Some(retired))
@@ -465,6 +495,19 @@ async fn ended(mark: &Mark) -> bool {
     let mark = mark.clone();
     let swept = tokio::task::spawn_blocking(move || tree::sweep(mark.as_str(), GIVEN_UP)).await;
     swept.is_ok_and(|swept| swept.left == 0)
+}
+
+fn without_room(given_up: bool) -> PrepareError {
+    match given_up {
+        true => self::given_up(true),
+        false => PrepareError {
+            step: idle::NO_ROOM,
+            message: "no room for another Executor".into(),
+            clean: true,
+            history: None,
+            changed_history: false,
+        },
+    }
 }
 
 fn given_up(clean: bool) -> PrepareError {

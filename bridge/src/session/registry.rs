@@ -1,18 +1,20 @@
 //! Finds the owner of a Session.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Answer, Asked, Front, Key, Shared, binding, owner};
+use super::{Answer, Asked, ExecutorState, Front, Key, Load, Shared, binding, drain::View, owner, standing::Standing};
 use crate::journal::{SessionRecord, SessionRow};
 
 /// All Sessions of the daemon.
 #[derive(Debug)]
 pub(crate) struct Registry {
     shared: Arc<Shared>,
-    sessions: Mutex<HashMap<Key, Entry>>,
+    /// In the order in which they are listed.
+    sessions: Mutex<BTreeMap<Key, Entry>>,
     unconfirmed: HashMap<SessionRow, String>,
 }
 
@@ -22,6 +24,12 @@ enum Entry {
     Stored(SessionRow, Box<SessionRecord>),
     /// Has an owner.
     Owned(Front),
+}
+
+impl Entry {
+    fn is_forgotten(&self) -> bool {
+        matches!(self, Self::Owned(front) if front.forgotten.is_cancelled())
+    }
 }
 
 impl Registry {
@@ -47,8 +55,8 @@ impl Registry {
     pub(crate) fn find(&self, key: &Key) -> Answer<Front> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         match sessions.get_mut(key) {
-            None => Err(owner::no_session()),
-            Some(entry) => Ok(self.front(key, entry)),
+            Some(entry) if !entry.is_forgotten() => Ok(self.front(key, entry)),
+            Some(_) | None => Err(owner::no_session()),
         }
     }
 
@@ -64,12 +72,28 @@ impl Registry {
 
     fn begin(&self, key: Key) -> Front {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = sessions.get_mut(&key) {
+        if let Some(entry) = sessions.get_mut(&key).filter(|entry| !entry.is_forgotten()) {
             return self.front(&key, entry);
         }
         let front = owner::start(&self.shared, key.clone(), None, None);
         sessions.insert(key, Entry::Owned(front.clone()));
         front
+    }
+
+    /// The front of a Session that has an owner.
+    pub(super) fn owned(&self, key: &Key) -> Option<Front> {
+        match self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            Some(Entry::Owned(front)) => Some(front.clone()),
+            Some(Entry::Stored(..)) | None => None,
+        }
+    }
+
+    /// Drops a Session that retention has forgotten (R-DUR-4), unless it was bound anew meanwhile.
+    pub(super) fn drop_forgotten(&self, key: &Key) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.get(key).is_some_and(Entry::is_forgotten) {
+            sessions.remove(key);
+        }
     }
 
     fn front(&self, key: &Key, entry: &mut Entry) -> Front {
@@ -84,10 +108,51 @@ impl Registry {
         }
     }
 
-    /// Stops every Session: what runs is cancelled and settled, Executors are closed. Answers when all of it is over.
-    pub(crate) async fn stop(&self) {
-        self.shared.stopping.cancel();
-        self.shared.tracker.close();
-        self.shared.tracker.wait().await;
+    /// Shows Sessions in order, from one on, until it is told to stop. Nothing is started for one that nobody has asked for yet.
+    pub(super) fn each(&self, begin: Bound<Key>, mut show: impl FnMut(&Key, &Standing) -> bool) {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, entry) in sessions.range((begin, Bound::Unbounded)) {
+            let goes_on = match entry {
+                Entry::Owned(front) => show(key, &front.stand.look()),
+                Entry::Stored(row, record) => show(key, &self.stored(*row, record)),
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn stored(&self, row: SessionRow, record: &SessionRecord) -> Standing {
+        let executor = match self.unconfirmed.contains_key(&row) {
+            true => ExecutorState::Unconfirmed,
+            false => ExecutorState::None,
+        };
+        Standing { session: Some((row, record.clone())), executor, ..Standing::default() }
+    }
+
+    /// What all Sessions carry together.
+    pub(crate) fn load(&self) -> Load {
+        self.view().load
+    }
+
+    /// All Sessions as a drain looks at them.
+    pub(super) fn view(&self) -> View {
+        let mut view = View::default();
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, entry) in &*sessions {
+            let standing = match entry {
+                Entry::Owned(front) => front.stand.look(),
+                Entry::Stored(row, _) => {
+                    if self.unconfirmed.contains_key(row) {
+                        view.load.add(ExecutorState::Unconfirmed, None);
+                    }
+                    continue;
+                }
+            };
+            view.load.add(standing.executor, standing.turn.as_ref());
+            view.turns.extend(standing.turn.clone().map(|turn| (key.clone(), turn)));
+            view.unheard += usize::from(!standing.drains && !standing.is_gone);
+        }
+        view
     }
 }

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::{
     Answer, Fence, Snapshot, StartRequest,
     active::{Active, Begin},
-    digest,
+    digest, drain,
     executor::Slot,
     owner::Owner,
     storage,
@@ -21,13 +21,13 @@ impl Owner {
     /// Starts a Turn, or tells the state of the one that has this id; true when it was there before.
     pub(super) async fn start(&mut self, fence: &Fence, request: StartRequest) -> Answer<(Snapshot, bool)> {
         self.admit(fence)?;
-        let StartRequest { handle, turn_id, input } = request;
-        let content = digest::input(&input);
+        let StartRequest { handle, turn_id, input, max_duration } = request;
+        let content = digest::turn(&input, max_duration);
         if let Some(found) = self.known_turn(&turn_id, content).await? {
             return Ok((found, true));
         }
-        if self.is_stopping() {
-            return Err(Refusal::new(Reason::Draining, "the bridge is stopping"));
+        if self.is_draining() {
+            return Err(drain::draining());
         }
         let executor_id = self.preparations.check(&handle, Instant::now())?.to_owned();
         if self.turn.is_some() {
@@ -68,8 +68,18 @@ impl Owner {
         }
         let history = self.history_to_record().map(|history| (session_row, history));
         let idempotency_prefix = format!("{}/{turn_id}", self.key.session_id);
-        let begin =
-            Begin { row, turn_id, content, created_at, number, native_session_id, history, idempotency_prefix, log };
+        let begin = Begin {
+            row,
+            turn_id,
+            content,
+            created_at,
+            number,
+            native_session_id,
+            history,
+            idempotency_prefix,
+            log,
+            max_duration,
+        };
         let turn = Active::begin(&self.shared, begin, input);
         let snapshot = turn.snapshot();
         self.turn = Some(turn);

@@ -16,9 +16,11 @@ pub enum Call {
     Start,
     Observe,
     Acknowledge,
+    ReadPayload,
     Submit,
     Cancel,
     Get,
+    List,
 }
 
 /// What the calls are about.
@@ -68,7 +70,7 @@ impl Target {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Bind,
         Self::Release,
         Self::Prepare,
@@ -76,13 +78,15 @@ impl Call {
         Self::Start,
         Self::Observe,
         Self::Acknowledge,
+        Self::ReadPayload,
         Self::Submit,
         Self::Cancel,
         Self::Get,
+        Self::List,
     ];
 
     /// Those about a Turn that must be there.
-    pub const ABOUT_A_TURN: [Self; 4] = [Self::Observe, Self::Acknowledge, Self::Cancel, Self::Get];
+    pub const ABOUT_A_TURN: [Self; 5] = [Self::Observe, Self::Acknowledge, Self::ReadPayload, Self::Cancel, Self::Get];
 
     /// Makes the call; of a stream, up to its end.
     ///
@@ -93,7 +97,7 @@ impl Call {
         match self {
             Self::Bind => client.bind_assignment(v1::BindAssignmentRequest { assignment, placement }).await.map(drop),
             Self::Release => {
-                let request = v1::ReleaseAssignmentRequest { assignment, remove_home: false };
+                let request = v1::ReleaseAssignmentRequest { assignment, remove_home: false, principal: None };
                 client.release_assignment(request).await.map(drop)
             }
             Self::Prepare => {
@@ -113,7 +117,9 @@ impl Call {
             }
             Self::Start => {
                 let (handle, input) = ("hdl-none".into(), text_input("hello"));
-                client.start_turn(v1::StartTurnRequest { assignment, handle, turn_id, input }).await.map(drop)
+                let max_duration = None;
+                let request = v1::StartTurnRequest { assignment, handle, turn_id, input, max_duration };
+                client.start_turn(request).await.map(drop)
             }
             Self::Observe => {
                 let request = v1::ObserveTurnRequest { assignment, turn_id, after_sequence: 0 };
@@ -123,6 +129,10 @@ impl Call {
                 let request = v1::AcknowledgeEventsRequest { assignment, turn_id, through_sequence: 0 };
                 client.acknowledge_events(request).await.map(drop)
             }
+            Self::ReadPayload => {
+                let request = v1::ReadPayloadRequest { assignment, turn_id, payload_id: "1.0".into() };
+                to_the_end(client.read_payload(request).await?).await
+            }
             Self::Submit => {
                 let results = vec![text_result(&turn_id, "call-1", "42")];
                 client.submit_function_results(v1::SubmitFunctionResultsRequest { assignment, results }).await.map(drop)
@@ -131,6 +141,7 @@ impl Call {
                 client.cancel_turn(v1::CancelTurnRequest { assignment, turn_id, wait: None }).await.map(drop)
             }
             Self::Get => client.get_turn(v1::GetTurnRequest { assignment, turn_id }).await.map(drop),
+            Self::List => client.list_turns(v1::ListTurnsRequest { assignment, ..Default::default() }).await.map(drop),
         }
     }
 }

@@ -74,6 +74,7 @@ impl Owner {
                 Event::InterruptRefused
             }
             (Asked::Clean, _) => Event::Cleaned,
+            (Asked::Standing, outcome) => return self.stands(outcome).await,
         };
         self.feed(event).await;
     }
@@ -187,7 +188,7 @@ impl Owner {
         }
     }
 
-    async fn completed(&mut self, turn: wire::Turn) {
+    pub(super) async fn completed(&mut self, turn: wire::Turn) {
         let at = turn.completed_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         let status = match turn.status.as_str() {
             "completed" => Status::Completed,

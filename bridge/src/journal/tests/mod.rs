@@ -2,7 +2,9 @@
 
 mod crash;
 mod fixture;
+mod listing;
 mod opening;
+mod place;
 mod records;
 mod writer;
 

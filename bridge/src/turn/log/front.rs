@@ -4,20 +4,32 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use bytes::Bytes;
 
 use super::{
-    Limits, Reader, file,
-    tail::{Mark, Shared},
+    Limits, Payload, Reader, file,
+    tail::{FencedBy, Mark, Shared},
 };
 
 /// Opens readers of one Turn's events. Clones are cheap and share the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Front {
     shared: Arc<Shared>,
+}
+
+/// Finds a front again for as long as anybody has it or reads from it, so that a Turn that is over holds a file and memory for its observers
+/// only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace(Weak<Shared>);
+
+impl Trace {
+    /// The front, while somebody has it.
+    pub(crate) fn find(&self) -> Option<Front> {
+        self.0.upgrade().map(Front::over)
+    }
 }
 
 /// The last event of a Turn that ended, as the journal has it.
@@ -27,6 +39,8 @@ pub(crate) struct Terminal {
     pub(crate) sequence: u64,
     /// The encoded event.
     pub(crate) bytes: Bytes,
+    /// From which sequence on the file never had the events, when it did not take them.
+    pub(crate) unwritten: Option<u64>,
 }
 
 impl Front {
@@ -53,18 +67,20 @@ impl Front {
     }
 
     fn sealed(file: Option<(PathBuf, File)>, acknowledged: u64, terminal: Terminal, limits: Limits) -> Self {
-        let Terminal { sequence, bytes } = terminal;
+        let Terminal { sequence, bytes, unwritten } = terminal;
         let mark = Mark {
             published: sequence,
             acknowledged: acknowledged.min(sequence),
             fence: 0,
+            fenced_by: FencedBy::default(),
             is_ended: true,
             is_closed: true,
         };
         // The terminal must fit, whatever it takes.
         let limits = Limits { memory_bytes: usize::MAX, ..limits };
-        let shared = Shared::new(file, limits, true, mark);
-        shared.keep(sequence, bytes);
+        let shared = Shared::new(file, limits, Some(unwritten.unwrap_or(u64::MAX)), mark);
+        shared.begin_behind(sequence.saturating_sub(1));
+        shared.keep(sequence, bytes, 0);
         Self { shared: Arc::new(shared) }
     }
 
@@ -72,6 +88,30 @@ impl Front {
     /// when they are still to be written.
     pub(crate) fn open(&self, after: u64, epoch: u64) -> Reader {
         Reader::new(Arc::clone(&self.shared), after, epoch)
+    }
+
+    /// Ends the readers that were opened with an epoch below `epoch`, and tells them why (R-ASG-2).
+    pub(crate) fn fence(&self, epoch: u64, by: FencedBy) {
+        self.shared.mark.send_modify(|mark| {
+            if epoch > mark.fence {
+                (mark.fence, mark.fenced_by) = (epoch, by);
+            }
+        });
+    }
+
+    /// Says that Core has stored the events up to this sequence.
+    pub(crate) fn acknowledge(&self, through: u64) {
+        self.shared.mark.send_modify(|mark| mark.acknowledged = mark.acknowledged.max(through.min(mark.published)));
+    }
+
+    /// What finds this front again.
+    pub(crate) fn trace(&self) -> Trace {
+        Trace(Arc::downgrade(&self.shared))
+    }
+
+    /// A part of an event (R-API-7).
+    pub(crate) fn payload(&self, sequence: u64, part: u16) -> Payload {
+        Payload::of(Arc::clone(&self.shared), sequence, part)
     }
 
     /// The sequence of the last event that was published; 0 before the first.

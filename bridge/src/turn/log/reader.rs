@@ -11,8 +11,8 @@ use tokio::{
 
 use super::{
     Batch,
-    file::{self, Kind, Scan},
-    tail::{Found, Mark, Place, Shared},
+    file::{self, Scan},
+    tail::{FencedBy, Found, Mark, Place, Shared},
 };
 
 /// A longer wait than this is cut to it, so that no point in time is beyond what a clock can hold.
@@ -55,6 +55,8 @@ pub(crate) enum Next {
     Fenced {
         /// The higher one.
         epoch: u64,
+        /// What it did.
+        by: FencedBy,
     },
     /// The log was dropped before the Turn's end: the stream is lost and nothing is said about the Turn (R-EVT-11).
     Lost,
@@ -80,6 +82,8 @@ pub(crate) enum Why {
     Acknowledged,
     /// The file does not have them any more.
     Gone,
+    /// The file never took them.
+    Unwritten,
 }
 
 /// What a look at the file found.
@@ -105,7 +109,7 @@ impl Reader {
         let next = loop {
             let mark = *self.mark.borrow_and_update();
             if mark.fence > self.epoch {
-                return Next::Fenced { epoch: mark.fence };
+                return Next::Fenced { epoch: mark.fence, by: mark.fenced_by };
             }
             let from = self.after.saturating_add(1);
             let acknowledged = if mark.is_ended {
@@ -164,11 +168,12 @@ impl Reader {
         if !look.is_over {
             return None;
         }
-        if !self.shared.is_sealed {
+        let Some(unwritten) = self.shared.sealed else {
             return Some(Next::Failed(file::invalid(format!("event {from} is not in the log"))));
-        }
+        };
+        let why = if from >= unwritten { Why::Unwritten } else { Why::Gone };
         // What is acknowledged is said first, on its own.
-        let gone = omitted.unwrap_or(Omission { first: from, last, why: Why::Gone });
+        let gone = omitted.unwrap_or(Omission { first: from, last, why });
         Some(self.give(Some(gone), Vec::new()))
     }
 
@@ -206,7 +211,7 @@ fn look(file: &File, start: Place, from: u64, last: u64, batch_bytes: usize) -> 
             is_over = true;
             break;
         }
-        if head.kind == Kind::Event && head.sequence >= from {
+        if head.kind.is_event() && head.sequence >= from {
             if !batch.events.is_empty() && !scan.is_at_hand(&head) {
                 break;
             }
@@ -218,10 +223,10 @@ fn look(file: &File, start: Place, from: u64, last: u64, batch_bytes: usize) -> 
                 break;
             }
         }
-        place = Place { sequence: head.sequence + u64::from(head.kind == Kind::Event), offset: head.end };
+        place = Place { sequence: head.sequence + u64::from(head.kind.is_event()), offset: head.end };
         // What is read in vain is bounded as well: the caller looks again from here.
         let is_enough = batch.events.is_empty() && head.end - start.offset > batch_bytes as u64;
-        if is_enough || (head.sequence == last && head.kind == Kind::Event) {
+        if is_enough || (head.sequence == last && head.kind.is_event()) {
             break;
         }
     }

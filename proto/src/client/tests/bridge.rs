@@ -184,6 +184,8 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl Runtime for Scripted {
     type PrepareExecutionStream = Answers<v1::PrepareExecutionResponse>;
     type ObserveTurnStream = Answers<raw::ObserveTurnResponse>;
+    type WatchRuntimeStream = Answers<v1::WatchRuntimeResponse>;
+    type ReadPayloadStream = Answers<v1::ReadPayloadResponse>;
 
     async fn get_runtime_info(&self, _: Request<v1::GetRuntimeInfoRequest>) -> Answer<v1::GetRuntimeInfoResponse> {
         Err(Status::unimplemented("not in the script"))
@@ -259,6 +261,13 @@ impl Runtime for Scripted {
         Ok(Response::new(v1::AcknowledgeEventsResponse { through_sequence }))
     }
 
+    /// `abc` in two pieces; under the id `moved` the second stands elsewhere.
+    async fn read_payload(&self, request: Request<v1::ReadPayloadRequest>) -> Answer<Self::ReadPayloadStream> {
+        let second = if request.into_inner().payload_id == "moved" { 3 } else { 2 };
+        let piece = |data: &str, offset| Ok(v1::ReadPayloadResponse { data: data.into(), offset });
+        Ok(Response::new(Box::pin(tokio_stream::iter([piece("ab", 0), piece("c", second)]))))
+    }
+
     async fn submit_function_results(
         &self,
         request: Request<v1::SubmitFunctionResultsRequest>,
@@ -275,5 +284,21 @@ impl Runtime for Scripted {
         let version = request.metadata().get(version::HEADER).map(|value| value.to_str().unwrap().to_owned());
         self.0.versions.lock().unwrap().push(version);
         Ok(Response::new(Default::default()))
+    }
+
+    async fn list_turns(&self, _: Request<v1::ListTurnsRequest>) -> Answer<v1::ListTurnsResponse> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn list_sessions(&self, _: Request<v1::ListSessionsRequest>) -> Answer<v1::ListSessionsResponse> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn watch_runtime(&self, _: Request<v1::WatchRuntimeRequest>) -> Answer<Self::WatchRuntimeStream> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn drain(&self, _: Request<v1::DrainRequest>) -> Answer<v1::DrainResponse> {
+        Err(Status::unimplemented("not in the script"))
     }
 }
