@@ -378,13 +378,12 @@ impl Turn {
                 *native = Some(told.clone());
                 self.report_started(&told, out);
             }
-            // It was on its way (R-CAN-5).
-            Event::Completed { native: told, end, .. } if fits(&told) && !*ended => {
+            // It was on its way (R-CAN-5). A fault of the process stands before whatever it still says (R-EVT-12).
+            Event::Completed { native: told, end, .. } if fits(&told) && !*ended && matches!(cause, Cause::Asked) => {
                 *native = Some(told.clone());
                 *ended = true;
-                let asked = matches!(cause, Cause::Asked);
                 self.report_started(&told, out);
-                out.push(Effect::Report(Report::Ended(native_end(end, asked))));
+                out.push(Effect::Report(Report::Ended(native_end(end, true))));
             }
             Event::Exited { exit, foreign_signal, said } => {
                 if !*ended {
