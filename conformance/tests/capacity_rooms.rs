@@ -67,16 +67,20 @@ fn two_sessions_race_for_one_room() {
         let (a, b, c) = (rig.session().await?, rig.session().await?, rig.session().await?);
         let ready = prepare(rig, &a).await?;
         give_back(rig, &a, &ready).await?;
-        let (of_b, of_c) = tokio::join!(prepare(rig, &b), prepare(rig, &c));
+        let client = rig.client().await?;
+        let (of_b, of_c) = tokio::join!(client.prepare(preparation(rig, &b)), client.prepare(preparation(rig, &c)));
         let (won, lost) = match (of_b, of_c) {
-            (Ok(ready), Err(error)) => ((&b, ready), error),
-            (Err(error), Ok(ready)) => ((&c, ready), error),
+            (Ok(ready), Err(error)) => ((&b, ready), (&c, error)),
+            (Err(error), Ok(ready)) => ((&c, ready), (&b, error)),
             both => anyhow::bail!("one of them was due: {both:?}"),
         };
-        refused(Err::<(), _>(lost), Reason::PreparationCapacity)?;
+        refused(Err::<(), _>(lost.1), Reason::PreparationCapacity)?;
         assert_eq!(states(rig, [&a, won.0]).await?, [ExecutorState::None, ExecutorState::Idle]);
         won.0.start(&won.1, "t-1", proto::client::text_input("hello")).await?;
-        conformance::rig::Observed::default().to_the_end(&mut won.0.turn_events("t-1")).await?.completed()
+        conformance::rig::Observed::default().to_the_end(&mut won.0.turn_events("t-1")).await?.completed()?;
+        // Idle again, it makes room for the very preparation that was refused.
+        client.prepare(preparation(rig, lost.0)).await?;
+        Ok(())
     });
 }
 
@@ -147,6 +151,16 @@ fn has(ready: &[(Session, v1::Ready)], session: &Session) -> bool {
 
 async fn prepare(rig: &Rig, session: &Session) -> anyhow::Result<v1::Ready> {
     rig.prepare(session, rig.configuration(Vec::new())).await
+}
+
+/// A preparation under an id that stays the same.
+fn preparation(rig: &Rig, session: &Session) -> v1::PrepareExecutionRequest {
+    v1::PrepareExecutionRequest {
+        assignment: Some(session.assignment().clone()),
+        preparation_id: "p-1".into(),
+        configuration: Some(rig.configuration(Vec::new())),
+        credentials: Vec::new(),
+    }
 }
 
 async fn give_back(rig: &Rig, session: &Session, ready: &v1::Ready) -> anyhow::Result<()> {

@@ -342,6 +342,9 @@ impl Owner {
                     step => Refusal::new(Reason::PreparationFailed, error.message).with("step", step),
                 };
                 self.fail(&executor_id, &refusal);
+                if refusal.reason == Reason::PreparationCapacity {
+                    self.preparations.forget_failed(&executor_id);
+                }
             }
         }
     }
