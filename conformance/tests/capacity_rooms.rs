@@ -42,22 +42,31 @@ fn the_longest_idle_executor_makes_room() {
 
 #[test]
 fn an_executor_that_is_idle_for_long_closes() {
-    let setup = Setup::outer().with("[limits]\nidle_ms = 400\nhandle_life_ms = 300\nwatch_ms = 20");
+    let setup = Setup::outer().with("[limits]\nidle_ms = 300\nwatch_ms = 20");
     scenario("capacity_idle", &["R-PRE-2", "R-PRE-3"], setup, async |rig| {
         let session = rig.session().await?;
         let ready = prepare(rig, &session).await?;
-        rig.wait_for_process(|process| process.command.contains("app-server")).await?;
-        // First the handle expires, then the Executor closes.
-        let mut rhythm = rig.client().await?.watch_runtime(v1::WatchRuntimeRequest {}).await?;
-        while states(rig, [&session]).await? != [ExecutorState::None] {
-            rhythm.next().await?;
-        }
-        rig.only(&[]).await?;
+        give_back(rig, &session, &ready).await?;
+        closes(rig, &session).await?;
         refused(session.start(&ready, "t-1", proto::client::text_input("hello")).await, Reason::HandleExpired)?;
+        // A handle that is not used yet keeps its Executor, however long it takes.
         let again = prepare(rig, &session).await?;
         assert_ne!(again.executor_id, ready.executor_id);
         session.start(&again, "t-1", proto::client::text_input("hello")).await?;
-        conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()
+        conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+        closes(rig, &session).await
+    });
+}
+
+#[test]
+fn an_executor_whose_handle_has_expired_is_idle() {
+    let setup = Setup::outer().with("[limits]\nidle_ms = 200\nhandle_life_ms = 200\nwatch_ms = 20");
+    scenario("capacity_expired", &["R-PRE-2", "R-PRE-3"], setup, async |rig| {
+        let session = rig.session().await?;
+        let ready = prepare(rig, &session).await?;
+        closes(rig, &session).await?;
+        refused(session.start(&ready, "t-1", proto::client::text_input("hello")).await, Reason::HandleExpired)?;
+        Ok(())
     });
 }
 
@@ -167,6 +176,15 @@ async fn give_back(rig: &Rig, session: &Session, ready: &v1::Ready) -> anyhow::R
     let (assignment, handle) = (Some(session.assignment().clone()), ready.handle.clone());
     rig.client().await?.release_preparation(v1::ReleasePreparationRequest { assignment, handle }).await?;
     Ok(())
+}
+
+/// Waits until the Executor of the only Session that has one is closed; the heartbeats give the rhythm.
+async fn closes(rig: &Rig, session: &Session) -> anyhow::Result<()> {
+    let mut rhythm = rig.client().await?.watch_runtime(v1::WatchRuntimeRequest {}).await?;
+    while states(rig, [session]).await? != [ExecutorState::None] {
+        rhythm.next().await?;
+    }
+    rig.only(&[]).await
 }
 
 async fn states<const N: usize>(rig: &Rig, sessions: [&Session; N]) -> anyhow::Result<[ExecutorState; N]> {

@@ -143,6 +143,27 @@ fn a_signal_waits_for_what_runs() {
 }
 
 #[test]
+fn a_drain_goes_on_without_those_who_asked_for_it_and_is_answered_before_the_daemon_leaves() {
+    scenario("drain_joined", &["R-DUR-3", "R-API-5", "R-API-8"], Setup::outer().with(LONG), async |rig| {
+        rig.provider.script(&format!("[{HELD}]"))?;
+        let session = rig.session().await?;
+        let mut events = held(rig, &session).await?;
+        let (dropped, mut watch) = begin(rig).await?;
+        wait_for_drain(&mut watch).await?;
+        drop(dropped);
+        let (joined, mut again) = begin(rig).await?;
+        // A later watcher is told as well.
+        wait_for_drain(&mut again).await?;
+        rig.daemon.signal(Signal::TERM)?;
+        rig.provider.open_gate("go");
+        Observed::default().to_the_end(&mut events).await?.completed()?;
+        assert_eq!(joined.over().await?, v1::DrainResponse::default());
+        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
+        Ok(())
+    });
+}
+
+#[test]
 fn a_second_signal_does_not_wait_for_what_runs() {
     scenario("drain_hurried", &["R-DUR-3"], Setup::outer().with(LONG), async |rig| {
         rig.provider.script(&format!("[{HELD}]"))?;
