@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::child::codex::{self, Fault, Place};
+use conformance::rig::{Codex, Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use proto::client::{Messages, Session, text_input};
 use proto::v1::{self, ExecutorState, Reason, event::Kind, watch_runtime_response::News};
 use rustix::process::Signal;
@@ -96,6 +97,25 @@ fn a_turn_that_waits_may_be_answered_while_another_one_runs() {
         rig.provider.open_gate("go");
         Observed::default().to_the_end(&mut held).await?.completed()?;
         assert_eq!(drain.over().await?, v1::DrainResponse::default());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_preparation_at_work_is_given_up() {
+    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().with(LONG) };
+    scenario("drain_preparing", &["R-DUR-3", "R-PRE-7", "R-CAN-4"], setup, async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        child.play(codex::with_fault(Place::AtThreadStart, Fault::Hangs))?;
+        let session = rig.session().await?;
+        let (preparing, configuration) = (session.clone(), rig.configuration(Vec::new()));
+        let mut prepared = JoinSet::new();
+        prepared.spawn(async move { preparing.prepare(configuration, Vec::new()).await });
+        child.wait_for_mark(codex::MARK).await?;
+        let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
+        assert_eq!(answer, v1::DrainResponse::default());
+        rig.only(&[]).await?;
+        refusal(prepared.join_next().await.context("nobody waits")??, Reason::Draining);
         Ok(())
     });
 }
