@@ -20,7 +20,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    fn has(&self, key: &Key) -> bool {
+    pub(super) fn has(&self, key: &Key) -> bool {
         self.principal.as_ref().is_none_or(|principal| *principal == key.principal)
             && self.session_id.as_ref().is_none_or(|session_id| *session_id == key.session_id)
     }
@@ -34,7 +34,7 @@ impl Scope {
     }
 
     /// Whether no Session behind this one is in the scope.
-    fn is_behind(&self, key: &Key) -> bool {
+    pub(super) fn is_behind(&self, key: &Key) -> bool {
         self.principal.as_ref().is_some_and(|principal| {
             key.principal != *principal
                 || self.session_id.as_ref().is_some_and(|session_id| key.session_id > *session_id)
@@ -95,7 +95,7 @@ impl Registry {
     /// The Sessions of a scope behind one of them, or from the first, in the order of their keys.
     pub(crate) async fn list(&self, scope: &Scope, after: Option<Key>, limit: usize) -> Answer<Page> {
         let begin = after.map_or_else(|| Bound::Included(scope.begin()), Bound::Excluded);
-        let mut sessions = self.look(begin, |key| scope.is_behind(key), |key| scope.has(key), limit + 1);
+        let mut sessions = self.each(scope, begin, limit + 1, Listed::of);
         let has_more = sessions.len() > limit;
         sessions.truncate(limit);
         let rows = sessions.iter().map(|listed| listed.row).collect();
@@ -105,27 +105,6 @@ impl Registry {
             listed.last_activity = last.active_ms.map(clock::from_millis);
         }
         Ok(Page { sessions, has_more })
-    }
-
-    /// What is told of the Sessions that fit, without asking their owners.
-    fn look(
-        &self,
-        begin: Bound<Key>,
-        is_behind: impl Fn(&Key) -> bool,
-        fits: impl Fn(&Key) -> bool,
-        limit: usize,
-    ) -> Vec<Listed> {
-        let mut found = Vec::new();
-        self.each(begin, |key, standing| {
-            if is_behind(key) || found.len() == limit {
-                return false;
-            }
-            if fits(key) {
-                found.extend(Listed::of(key, standing));
-            }
-            true
-        });
-        found
     }
 }
 
