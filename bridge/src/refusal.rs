@@ -13,6 +13,7 @@ pub(crate) enum Reason {
     CleanupUnconfirmed,
     ConfigurationConflict,
     Draining,
+    EventsGone,
     HandleExpired,
     HandleUnknown,
     HarnessUnavailable,
@@ -23,7 +24,9 @@ pub(crate) enum Reason {
     NativeHistoryUnavailable,
     NotAuthorized,
     NotFound,
+    ObserverTooSlow,
     Overloaded,
+    PayloadTooLarge,
     PreparationCapacity,
     PreparationConflict,
     PreparationFailed,
@@ -33,6 +36,7 @@ pub(crate) enum Reason {
     TurnCancelled,
     TurnConflict,
     UnknownCall,
+    Unsupported,
     UnsupportedConfiguration,
 }
 

@@ -18,8 +18,12 @@ pub(crate) enum Kind {
     Drain,
     /// Looks at what a Harness supports.
     Probe,
+    /// Reads a Turn's events for one observer. It ends with its stream.
+    Observer,
     /// Removes a Session's native home.
     Removal,
+    /// Removes what is kept no longer.
+    Retention,
 }
 
 /// Starts a task of a kind. It ends by itself or when its owner tells it to; the tracker's owner waits for it.

@@ -41,7 +41,8 @@ fn is_cancelled(end: &v1::TurnEnded, cause: v1::EndCause) {
 }
 
 async fn history_is_gone(rig: &Rig, session: &Session) {
-    let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
+    let functions = vec![function(FUNCTION, r#"{"type":"object"}"#)];
+    let refused = session.prepare(rig.configuration(functions), Vec::new()).await;
     refusal(refused, Reason::NativeHistoryUnavailable);
 }
 

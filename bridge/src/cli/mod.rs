@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    config::{Overrides, Settings},
+    config::{AskedLoopback, LogFormat, Overrides, Settings},
     serve,
 };
 
@@ -68,7 +68,13 @@ async fn serve(overrides: Overrides) -> ExitCode {
         Ok(filter) => filter,
         Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
     };
-    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).init();
+    // What cannot be written there, for example on a full disk, cannot be complained about there either: that would be a panic.
+    let logs =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
+    match settings.log_format.unwrap_or_else(LogFormat::usual) {
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Text => logs.with_ansi(false).init(),
+    }
     // A panic is a line of the log like any other; it ends the task that it happened in and nothing else.
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
     let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
@@ -136,6 +142,8 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     })
     .map_err(|error| text(&error))?;
     settings.trust_workspace = hosting.trust_workspace;
+    // The listener is that of a `serve`.
+    settings.loopback = AskedLoopback::default();
     // `run` itself decides about its one Turn; whatever it leaves behind nobody waits for.
     settings.limits.drain_timeout = Duration::ZERO;
     let isolation = hosting.isolation.map(|who| match who {

@@ -10,7 +10,7 @@ use std::{
 use adapters::harness::{ModelProtocol, ModelProvider};
 use serde::Deserialize;
 
-use super::{Error, Limits, Provider, Settings, isolation_of, places, secret, value};
+use super::{AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, places, secret, value};
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -28,6 +28,9 @@ pub(super) struct File {
     trust_workspace: bool,
     keeper: Option<PathBuf>,
     log: Option<String>,
+    log_format: Option<String>,
+    #[serde(default)]
+    loopback: AskedLoopback,
     max_executors: Option<u32>,
     #[serde(default)]
     codex: Codex,
@@ -63,7 +66,16 @@ struct LimitEntries {
     idle_ms: Option<u64>,
     watch_ms: Option<u64>,
     max_line_bytes: Option<usize>,
+    spool_bytes: Option<usize>,
+    quiet_ms: Option<u64>,
+    observer_ms: Option<u64>,
     turn_memory_bytes: Option<usize>,
+    turn_log_bytes: Option<usize>,
+    turn_held_bytes: Option<usize>,
+    unstored_call_ms: Option<u64>,
+    retention_ms: Option<u64>,
+    retention_check_ms: Option<u64>,
+    state_bytes: Option<usize>,
 }
 
 /// Reads a file.
@@ -113,6 +125,8 @@ impl File {
             trust_workspace: self.trust_workspace,
             keeper: self.keeper,
             log: self.log.unwrap_or_else(|| "info".into()),
+            log_format: self.log_format.as_deref().map(LogFormat::parse).transpose()?,
+            loopback: self.loopback.beside(path.parent().unwrap_or(Path::new(""))),
             max_executors: self.max_executors,
             codex: self.codex.program,
             providers,
@@ -144,7 +158,16 @@ impl LimitEntries {
             idle: time("idle_ms", self.idle_ms, usual.idle)?,
             watch: time("watch_ms", self.watch_ms, usual.watch)?,
             max_line_bytes: size("max_line_bytes", self.max_line_bytes, usual.max_line_bytes)?,
+            spool_bytes: size("spool_bytes", self.spool_bytes, usual.spool_bytes)?,
+            quiet: time("quiet_ms", self.quiet_ms, usual.quiet)?,
+            observer: time("observer_ms", self.observer_ms, usual.observer)?,
             turn_memory_bytes: size("turn_memory_bytes", self.turn_memory_bytes, usual.turn_memory_bytes)?,
+            turn_log_bytes: size("turn_log_bytes", self.turn_log_bytes, usual.turn_log_bytes)?,
+            turn_held_bytes: size("turn_held_bytes", self.turn_held_bytes, usual.turn_held_bytes)?,
+            unstored_call: time("unstored_call_ms", self.unstored_call_ms, usual.unstored_call)?,
+            retention: time("retention_ms", self.retention_ms, usual.retention)?,
+            retention_check: time("retention_check_ms", self.retention_check_ms, usual.retention_check)?,
+            state_bytes: size("state_bytes", self.state_bytes, usual.state_bytes)?,
         })
     }
 }
@@ -167,6 +190,8 @@ mod tests {
         refused("stat = 'x'", &["line 1", "stat", "expected one of", "socket"]);
         refused("isolation = 'maybe'", &["isolation", "`outer` or `native`"]);
         refused("max_executors = 0", &["max_executors", "at least 1"]);
+        refused("log_format = 'xml'", &["log_format", "`json` or `text`"]);
+        refused("[loopback]\nport = 1", &["line 2", "port", "bearer_file"]);
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
         refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol"]);

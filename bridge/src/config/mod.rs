@@ -12,8 +12,12 @@ use adapters::harness::{Isolation, ModelProvider};
 use secrecy::SecretString;
 
 mod file;
+mod logs;
+mod loopback;
 mod places;
 
+pub(crate) use logs::LogFormat;
+pub(crate) use loopback::{Asked as AskedLoopback, Loopback};
 pub(crate) use places::config_file as default_file;
 
 /// Everything that an operator decides.
@@ -39,6 +43,10 @@ pub(crate) struct Settings {
     pub(crate) keeper: Option<PathBuf>,
     /// Filter of the logs.
     pub(crate) log: String,
+    /// Form of the logs; `None` decides by whether standard error is a terminal.
+    pub(crate) log_format: Option<LogFormat>,
+    /// The plain listener on loopback, as it was asked for.
+    pub(crate) loopback: AskedLoopback,
     /// Executors that may exist at once; `None` decides by the machine (R-PRE-3).
     pub(crate) max_executors: Option<u32>,
     /// The Codex program; `None` looks on `PATH`.
@@ -61,7 +69,16 @@ pub(crate) struct Limits {
     pub(crate) idle: Duration,
     pub(crate) watch: Duration,
     pub(crate) max_line_bytes: usize,
+    pub(crate) spool_bytes: usize,
     pub(crate) turn_memory_bytes: usize,
+    pub(crate) quiet: Duration,
+    pub(crate) observer: Duration,
+    pub(crate) turn_log_bytes: usize,
+    pub(crate) turn_held_bytes: usize,
+    pub(crate) unstored_call: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) retention_check: Duration,
+    pub(crate) state_bytes: usize,
 }
 
 impl Default for Limits {
@@ -76,7 +93,16 @@ impl Default for Limits {
             idle: Duration::from_secs(30 * 60),
             watch: Duration::from_secs(15),
             max_line_bytes: 64 << 20,
+            spool_bytes: 1 << 20,
             turn_memory_bytes: 1 << 20,
+            quiet: Duration::from_secs(600),
+            observer: Duration::from_secs(10),
+            turn_log_bytes: 1 << 30,
+            turn_held_bytes: 8 << 20,
+            unstored_call: Duration::from_secs(30),
+            retention: Duration::from_hours(7 * 24),
+            retention_check: Duration::from_mins(10),
+            state_bytes: 10 << 30,
         }
     }
 }
@@ -118,6 +144,18 @@ pub(crate) struct Overrides {
     /// Filter of the logs, such as `info` or `bridge=debug`.
     #[arg(long, env = "RUNTIME_BRIDGE_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
+    /// Form of the logs: `json` or `text` [default: `text` on a terminal].
+    #[arg(long, env = "RUNTIME_BRIDGE_LOG_FORMAT", value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+    /// Listen on plain TCP too, on a loopback address; every process of this machine that reads the bearer file can call.
+    #[arg(long, env = "RUNTIME_BRIDGE_INSECURE_LOOPBACK", value_name = "ADDRESS:PORT")]
+    pub(crate) insecure_loopback: Option<String>,
+    /// File with the bearer of the loopback listener, mode 0600.
+    #[arg(long, env = "RUNTIME_BRIDGE_BEARER_FILE", value_name = "FILE")]
+    pub(crate) bearer_file: Option<PathBuf>,
+    /// The loopback listener is meant although tools that a model runs can call it.
+    #[arg(long)]
+    pub(crate) yes_tools_can_call: bool,
 }
 
 /// The settings are wrong.
@@ -168,7 +206,20 @@ impl Settings {
     }
 
     fn over(mut self, overrides: Overrides) -> Result<Self, Error> {
-        let Overrides { config: _, state, socket, workspace_roots, isolation, codex, keeper, log } = overrides;
+        let Overrides {
+            config: _,
+            state,
+            socket,
+            workspace_roots,
+            isolation,
+            codex,
+            keeper,
+            log,
+            log_format,
+            insecure_loopback,
+            bearer_file,
+            yes_tools_can_call,
+        } = overrides;
         if let Some(state) = state {
             self.state = state;
         }
@@ -184,6 +235,13 @@ impl Settings {
         self.codex = codex.or(self.codex);
         self.keeper = keeper.or(self.keeper);
         self.log = log.unwrap_or(self.log);
+        if let Some(text) = log_format {
+            self.log_format = Some(LogFormat::parse(&text)?);
+        }
+        self.loopback.address = insecure_loopback.or(self.loopback.address);
+        self.loopback.bearer_file = bearer_file.or(self.loopback.bearer_file);
+        self.loopback.yes_tools_can_call |= yes_tools_can_call;
+        self.loopback()?;
         for (key, path) in [("state", &self.state), ("socket", &self.socket)] {
             if path.as_os_str().is_empty() {
                 return Err(value(key, "no place for it is known: neither HOME nor XDG variables are set; name it"));
@@ -195,6 +253,15 @@ impl Settings {
     /// Who isolates Harnesses on this machine.
     pub(crate) fn isolation(&self) -> Isolation {
         self.isolation.unwrap_or_else(|| if places::is_container() { Isolation::Outer } else { Isolation::Native })
+    }
+
+    /// The plain listener on loopback, where one is asked for. The bearer is read anew.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not be.
+    pub(crate) fn loopback(&self) -> Result<Option<Loopback>, Error> {
+        self.loopback.settle(self.isolation())
     }
 
     /// Executors that may exist at once: at most four a core and one for each 512 MiB, at least two (R-PRE-3).

@@ -7,7 +7,12 @@
 mod calls;
 mod error;
 mod executors;
+#[cfg(failpoints)]
+mod failpoint;
+mod meta;
+mod place;
 mod records;
+mod retention;
 mod schema;
 mod sessions;
 mod turns;
@@ -29,9 +34,11 @@ use tokio::sync::{mpsc, watch};
 pub(crate) use self::{
     error::Error,
     records::{
-        CallRecord, EndRecord, ExecutorRecord, LastTurn, NewCall, NewTurn, Placement, ResultRecord, SessionRecord,
-        SessionRow, StoredResult, TurnRecord, TurnRow,
+        CallRecord, EndRecord, ExecutorRecord, HistoryRecord, LastTurn, NewCall, NewTurn, Placement, ResultRecord,
+        SessionRecord, SessionRow, StoredResult, TurnRecord, TurnRow,
     },
+    retention::{EndedEvents, SessionName},
+    turns::RESERVED,
 };
 
 /// What every operation of the journal answers with.
@@ -69,10 +76,12 @@ impl Journal {
     /// daemon wrote it, [`Error::Corrupt`] when it is damaged or no journal, [`Error::Open`] for everything else.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let (connection, state_id) = schema::open(path)?;
+        let place = place::Place::of(path);
+        let place = place.map_err(|source| Error::Open { path: path.to_owned(), source: Arc::new(source) })?;
         let (operations, waiting) = mpsc::channel(WAITING);
         let (ends, ended) = watch::channel(());
         let commits = Arc::default();
-        let writer = writer::Writer::new(connection, Arc::clone(&commits));
+        let writer = writer::Writer::new(connection, place, Arc::clone(&commits));
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || {
@@ -118,9 +127,16 @@ impl Journal {
         F: FnOnce(&Connection) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
+        #[cfg(failpoints)]
+        let (work, point) = failpoint::guarded(work);
         let (operation, answer) = writer::operation(work);
         self.shared.operations.send(operation).await.map_err(|_| Error::Closed)?;
-        answer.await.map_err(|_| Error::Closed)?
+        let answer = answer.await.map_err(|_| Error::Closed)?;
+        #[cfg(failpoints)]
+        if answer.is_ok() {
+            failpoint::passed(&point);
+        }
+        answer
     }
 
     /// How many transactions were committed since the opening.

@@ -9,6 +9,20 @@ pub(crate) struct SessionRow(pub(super) i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TurnRow(pub(super) i64);
 
+#[cfg(test)]
+impl SessionRow {
+    pub(crate) fn of_test(row: i64) -> Self {
+        Self(row)
+    }
+}
+
+#[cfg(test)]
+impl TurnRow {
+    pub(crate) fn of_test(row: i64) -> Self {
+        Self(row)
+    }
+}
+
 /// A Session with its assignment (R-ASG-1 to R-ASG-5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRecord {
@@ -30,6 +44,23 @@ pub(crate) struct SessionRecord {
     pub(crate) had_turn: bool,
     /// The number that its next Turn gets. Never goes down.
     pub(crate) next_turn_number: u64,
+    /// Its native history, once a native turn has started. Written by [`Journal::put_history`](super::Journal::put_history) alone.
+    pub(crate) history: Option<HistoryRecord>,
+}
+
+/// The native history of a Session, and what it was made with (R-PRE-4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HistoryRecord {
+    /// The native conversation.
+    pub(crate) native_session_id: String,
+    /// Kind of the Harness.
+    pub(crate) harness: String,
+    /// Digests of what is frozen, one after the other.
+    pub(crate) configuration: Vec<u8>,
+    /// Digest of the native settings that were not Core's to choose.
+    pub(crate) settings: Vec<u8>,
+    /// Digest of the instructions that it was given last; none when that is not known.
+    pub(crate) instructions: Option<Vec<u8>>,
 }
 
 /// Where a Session's Harness works.
@@ -95,6 +126,12 @@ pub(crate) struct TurnRecord {
     pub(crate) cancel_cause: Option<String>,
     /// Up to which sequence Core has stored the events.
     pub(crate) acknowledged: u64,
+    /// Up to which sequence events may have been given out.
+    pub(crate) reserved: u64,
+    /// Whether retention has removed its events.
+    pub(crate) events_gone: bool,
+    /// From which sequence on its file never had the events; 0 when it took all.
+    pub(crate) unwritten: u64,
     /// How it ended, when it has.
     pub(crate) end: Option<EndRecord>,
 }

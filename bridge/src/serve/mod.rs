@@ -14,15 +14,22 @@ use adapters::{
     harness::Harness,
     native::lock::{Lock, LockError},
 };
-use tokio::sync::Semaphore;
+use futures_util::{StreamExt as _, stream};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Semaphore,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::Settings,
+    config::{self, Settings},
     journal::{self, Journal},
-    link::{self, Gate, Listener},
+    link::{self, Gate, Listener, LoopbackListener},
     service,
-    session::{Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery},
+    session::{
+        Bounds, Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery,
+        retention::{self, Retention},
+    },
     tasks,
     turn::log,
 };
@@ -49,6 +56,14 @@ pub(crate) enum StartError {
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(journal::Error),
+    /// The journal is gone, and what it told of is not.
+    #[error("find the journal at {}: it is missing or empty, and there are Sessions in {}; move them away to begin anew", path.display(), sessions.display())]
+    JournalLost {
+        /// Where it should be.
+        path: PathBuf,
+        /// The folder of Sessions.
+        sessions: PathBuf,
+    },
     /// A workspace root cannot be used.
     #[error("use the workspace root {}: {source}", path.display())]
     WorkspaceRoot {
@@ -63,6 +78,9 @@ pub(crate) enum StartError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// The loopback listener may not be.
+    #[error(transparent)]
+    Loopback(config::Error),
     /// The socket cannot be made.
     #[error(transparent)]
     Bind(#[from] link::BindError),
@@ -75,12 +93,14 @@ impl StartError {
             Self::State { .. } | Self::Locked(LockError::Io { .. }) => 11,
             Self::Locked(LockError::Held { .. }) => 12,
             Self::Journal(journal::Error::NewerSchema { .. }) => 14,
-            Self::Journal(_) => 13,
+            Self::Journal(_) | Self::JournalLost { .. } => 13,
             Self::WorkspaceRoot { .. } => 15,
             Self::Keeper { .. } => 16,
             Self::Bind(link::BindError::TooLong { .. }) => 17,
             Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
-            Self::Bind(link::BindError::Io { .. }) => 19,
+            Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
+            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) => 19,
+            Self::Loopback(_) => 10,
         }
     }
 }
@@ -92,12 +112,14 @@ pub(crate) struct Running {
     codex: Arc<Codex>,
     server: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
+    observers: service::Observers,
     journal: Journal,
     _lock: Lock,
 }
 
 /// Starts a daemon. When this returns it answers.
 pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
+    outlive_file_limits();
     let state = private_directory(&settings.state)
         .map_err(|source| StartError::State { path: settings.state.clone(), source })?;
     let lock = Lock::take(state.join("lock")).map_err(StartError::Locked)?;
@@ -107,7 +129,9 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         .map(|path| path.canonicalize().map_err(|source| StartError::WorkspaceRoot { path: path.clone(), source }));
     let workspace_roots = workspace_roots.collect::<Result<Vec<_>, _>>()?;
     let keeper = keeper(&settings)?;
-    let journal = Journal::open(&state.join("journal.db")).map_err(StartError::Journal)?;
+    let journal = state.join("journal.db");
+    not_lost(&journal, &state.join("sessions"))?;
+    let journal = Journal::open(&journal).map_err(StartError::Journal)?;
 
     let codex = Arc::new(Codex::new(codex(&settings, keeper)));
     let harness: Arc<dyn Harness> = Arc::clone(&codex) as _;
@@ -121,10 +145,16 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         limits: Limits {
             handle_life: settings.limits.handle_life,
             evidence: settings.limits.result_evidence,
+            quiet: settings.limits.quiet,
             max_executors,
             idle: settings.limits.idle,
             watch: settings.limits.watch,
             log: log::Limits { memory_bytes: settings.limits.turn_memory_bytes, ..log::Limits::default() },
+            bounds: Bounds {
+                log_bytes: settings.limits.turn_log_bytes as u64,
+                held_bytes: settings.limits.turn_held_bytes,
+            },
+            unstored_call: settings.limits.unstored_call,
         },
         capacity: Arc::new(Semaphore::new(
             usize::try_from(max_executors).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
@@ -151,23 +181,36 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     };
     make_folder_of(&settings.socket);
     let listener = Listener::bind(&settings.socket, gate)?;
+    let loopback = listen_on_loopback(&settings).await?;
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Probe, declaring::keep_looking(Arc::clone(&shared))));
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
-    let stop = CancellationToken::new();
-    let served = link::Server {
-        registry: Arc::clone(&registry),
-        providers: settings.providers,
-        keep_alive: settings.limits.keep_alive,
+    let kept = Retention {
+        life: settings.limits.retention,
+        state_bytes: settings.limits.state_bytes as u64,
+        every: settings.limits.retention_check,
     };
+    let keeping = retention::keep(Arc::clone(&registry), kept);
+    drop(tasks::spawn(&registry.shared().tracker, tasks::Kind::Retention, keeping));
+    let stop = CancellationToken::new();
+    let observers = service::Observers {
+        keep_alive: settings.limits.keep_alive,
+        limit: settings.limits.observer,
+        tracker: TaskTracker::new(),
+        cut: CancellationToken::new(),
+    };
+    let served =
+        link::Server { registry: Arc::clone(&registry), providers: settings.providers, observers: observers.clone() };
+    let over_tcp = stream::iter(loopback).flat_map(LoopbackListener::connections);
+    let connections = stream::select(Box::pin(listener.connections()), Box::pin(over_tcp));
     let server_stop = stop.clone();
     let server = tasks::spawn(&TaskTracker::new(), tasks::Kind::Server, async move {
-        if let Err(error) = link::serve(served, listener.connections(), server_stop.clone()).await {
+        if let Err(error) = link::serve(served, connections, server_stop.clone()).await {
             tracing::error!(%error, "the server broke");
         }
         server_stop.cancel();
     });
     tracing::info!(socket = %settings.socket.display(), runtime_id = journal.state_id(), "listening");
-    Ok(Running { registry, codex, server, stop, journal, _lock: lock })
+    Ok(Running { registry, codex, server, stop, observers, journal, _lock: lock })
 }
 
 impl Running {
@@ -195,8 +238,34 @@ impl Running {
             self.server.abort();
             drop((&mut self.server).await);
         }
+        self.observers.cut.cancel();
+        self.observers.tracker.close();
+        self.observers.tracker.wait().await;
         self.journal.close().await;
         tracing::info!("stopped");
+    }
+}
+
+/// Listens on loopback where the operator asks for it, and says what that means.
+async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListener>, StartError> {
+    let Some(loopback) = settings.loopback().map_err(StartError::Loopback)? else { return Ok(None) };
+    let listener = LoopbackListener::bind(&loopback).await?;
+    if let Ok(address) = listener.address() {
+        tracing::warn!(
+            %address,
+            principal = loopback.name,
+            "listening on plain TCP: every process of this machine that can read the bearer file can call, a tool that a model runs included"
+        );
+    }
+    Ok(Some(listener))
+}
+
+/// A write beyond the limit of a file's size is an error like a full disk, and no reason to die. A handler is not handed on to children.
+fn outlive_file_limits() {
+    let limit = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // It stays for as long as the process lives, whoever listens.
+    if let Err(error) = signal(limit) {
+        tracing::warn!(%error, "a limit on file sizes would end the daemon");
     }
 }
 
@@ -206,6 +275,7 @@ pub(crate) fn codex(settings: &Settings, keeper: PathBuf) -> codex::Settings {
     codex.program.clone_from(&settings.codex);
     codex.trust_workspace = settings.trust_workspace;
     codex.max_line_bytes = settings.limits.max_line_bytes;
+    codex.spool_bytes = settings.limits.spool_bytes;
     codex.limits.start = settings.limits.harness_start;
     codex.limits.settlement = settings.limits.settlement;
     codex
@@ -222,6 +292,16 @@ pub(crate) fn keeper(settings: &Settings) -> Result<PathBuf, StartError> {
         Ok(meta) if meta.is_file() && meta.mode() & 0o111 != 0 => Ok(path),
         Ok(_) | Err(_) => Err(StartError::Keeper { path }),
     }
+}
+
+/// A journal that was there once is not replaced by an empty one.
+fn not_lost(journal: &Path, sessions: &Path) -> Result<(), StartError> {
+    let is_empty = journal.metadata().map_or(true, |meta| meta.is_file() && meta.len() == 0);
+    let any = std::fs::read_dir(sessions).is_ok_and(|mut entries| entries.next().is_some());
+    if is_empty && any {
+        return Err(StartError::JournalLost { path: journal.to_owned(), sessions: sessions.to_owned() });
+    }
+    Ok(())
 }
 
 fn private_directory(path: &Path) -> io::Result<PathBuf> {

@@ -4,26 +4,31 @@ use adapters::harness::{Availability, Capability, Declaration, Isolation, JsonFi
 use prost::Message as _;
 use proto::v1;
 
-use super::{codec::MAX_INLINE, event_to};
+use super::{event_to, payload};
 use crate::{
     session::{Grant, ResultOutcome, Snapshot},
-    turn::machine::Phase,
+    turn::{
+        event::{Large, Waiting},
+        machine::Phase,
+    },
 };
-
-/// Bytes of arguments that the required actions of one answer may have together.
-const MAX_ARGUMENTS: usize = 3 * MAX_INLINE - (1 << 19);
 
 /// A Turn as it stands.
 pub(crate) fn turn(of: Snapshot) -> v1::Turn {
-    let mut room = MAX_ARGUMENTS;
     let required_actions = of
         .required
         .iter()
-        .map(|call| {
-            let fits = call.arguments.len() <= room;
-            room = room.saturating_sub(call.arguments.len());
-            let arguments = fits.then(|| v1::Content { place: Some(v1::content::Place::Text(call.arguments.clone())) });
-            let call = event_to::function_call(&of.turn_id, call, arguments);
+        .map(|Waiting { call, large }| {
+            // What is held in memory fits into one answer.
+            let place = match large {
+                None => v1::content::Place::Text(call.arguments.clone()),
+                Some(Large { size, sha256 }) => v1::content::Place::Payload(v1::PayloadRef {
+                    payload_id: payload::of_call(&call.call_id),
+                    size: *size,
+                    sha256: sha256.to_vec(),
+                }),
+            };
+            let call = event_to::function_call(&of.turn_id, call, Some(v1::Content { place: Some(place) }));
             v1::RequiredAction { action: Some(v1::required_action::Action::FunctionCall(call)) }
         })
         .collect();
@@ -58,10 +63,11 @@ fn ended(bytes: &[u8]) -> Option<v1::TurnEnded> {
 
 /// What is known of a cancelled Turn.
 pub(crate) fn cancelled(of: Snapshot) -> v1::CancelTurnResponse {
+    let left = of.left;
     let turn = turn(of);
     let outcome = match &turn.ended {
         None => v1::CancelOutcome::Pending,
-        Some(ended) if ended.cause == Some(v1::EndCause::Unsettled.into()) => v1::CancelOutcome::Unconfirmed,
+        Some(ended) if left && ended.cause == Some(v1::EndCause::Unsettled.into()) => v1::CancelOutcome::Unconfirmed,
         Some(_) => v1::CancelOutcome::Settled,
     };
     v1::CancelTurnResponse { outcome: outcome.into(), turn: Some(turn) }
@@ -76,6 +82,7 @@ pub(crate) fn ready(of: Grant) -> v1::PrepareExecutionResponse {
         expires_at: Some(of.expires_at.into()),
         reused: of.reused,
         harness_version: of.version,
+        settings_changed: of.settings_changed,
     };
     v1::PrepareExecutionResponse { progress: Some(v1::prepare_execution_response::Progress::Ready(ready)) }
 }
@@ -118,6 +125,8 @@ fn capability(of: Capability) -> v1::Capability {
         Capability::LocalEnvironment => v1::Capability::LocalEnvironment,
         Capability::FunctionTools => v1::Capability::FunctionTools,
         Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,
+        Capability::SessionResume => v1::Capability::SessionResume,
+        Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,
         Capability::Usage => v1::Capability::Usage,
         Capability::HomeRemoval => v1::Capability::HomeRemoval,

@@ -1,7 +1,7 @@
 //! The Runtime service: wire to domain and back, and nothing else. A handler sends one message to the Session's owner and waits for
 //! its reply (R-API-8).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use proto::{
     raw,
@@ -24,13 +24,17 @@ mod event_from;
 mod event_to;
 mod listing;
 mod observe;
+mod payload;
+mod reasons;
 mod request;
 mod status;
 mod watch;
 
 pub(crate) use codec::{MAX_INLINE, Protobuf};
+pub(crate) use observe::Observers;
+use reasons::Reasons;
 pub(crate) use request::base_url;
-use status::status;
+pub(crate) use status::status;
 
 /// Largest request that the bridge takes (R-API-7).
 pub(crate) const MAX_REQUEST: usize = 64 << 20;
@@ -42,14 +46,17 @@ pub(crate) const MAX_RESPONSE: usize = 7 << 19;
 pub(crate) struct Service {
     registry: Arc<Registry>,
     providers: Providers,
-    keep_alive: Duration,
+    observers: Observers,
 }
 
 /// The service, ready to be served.
-pub(crate) fn server(registry: Arc<Registry>, providers: Providers, keep_alive: Duration) -> RuntimeServer<Service> {
-    RuntimeServer::new(Service { registry, providers, keep_alive })
-        .max_decoding_message_size(MAX_REQUEST)
-        .max_encoding_message_size(MAX_RESPONSE)
+pub(crate) fn server(
+    registry: Arc<Registry>,
+    providers: Providers,
+    observers: Observers,
+) -> Reasons<RuntimeServer<Service>> {
+    let service = RuntimeServer::new(Service { registry, providers, observers });
+    Reasons::over(service.max_decoding_message_size(MAX_REQUEST).max_encoding_message_size(MAX_RESPONSE))
 }
 
 type Stream<T> = std::pin::Pin<Box<dyn futures_util::Stream<Item = Result<T, Status>> + Send>>;
@@ -108,6 +115,7 @@ impl Runtime for Service {
     type PrepareExecutionStream = Stream<v1::PrepareExecutionResponse>;
     type ObserveTurnStream = Stream<raw::ObserveTurnResponse>;
     type WatchRuntimeStream = Stream<v1::WatchRuntimeResponse>;
+    type ReadPayloadStream = Stream<v1::ReadPayloadResponse>;
 
     async fn get_runtime_info(
         &self,
@@ -234,7 +242,7 @@ impl Runtime for Service {
             .ask(|reply| Command::Observe { fence, turn_id, after: after_sequence, reply })
             .await
             .map_err(status)?;
-        Ok(Response::new(observe::stream(reader, name, self.keep_alive)))
+        Ok(Response::new(self.observers.stream(reader, name)))
     }
 
     async fn acknowledge_events(
@@ -249,6 +257,20 @@ impl Runtime for Service {
         let through =
             front.ask(|reply| Command::Acknowledge { fence, turn_id, through, reply }).await.map_err(status)?;
         Ok(Response::new(v1::AcknowledgeEventsResponse { through_sequence: through }))
+    }
+
+    async fn read_payload(
+        &self,
+        request: Request<v1::ReadPayloadRequest>,
+    ) -> Result<Response<Self::ReadPayloadStream>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::ReadPayloadRequest { assignment, turn_id, payload_id } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let part = payload::named(&payload_id);
+        let read = front.ask(|reply| Command::ReadPayload { fence, turn_id, part, reply }).await.map_err(status)?;
+        Ok(Response::new(payload::stream(read)))
     }
 
     async fn submit_function_results(

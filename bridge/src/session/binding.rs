@@ -58,6 +58,7 @@ impl Owner {
     async fn record_binding(&mut self, fence: &Fence, placement: journal::Placement) -> Answer<()> {
         let (had_turn, next_turn_number) =
             self.session.as_ref().map_or((false, 1), |s| (s.record.had_turn, s.record.next_turn_number));
+        let history = self.session.as_ref().and_then(|s| s.record.history.clone());
         let record = SessionRecord {
             principal: self.key.principal.clone(),
             session_id: self.key.session_id.clone(),
@@ -68,6 +69,7 @@ impl Owner {
             placement,
             had_turn,
             next_turn_number,
+            history,
         };
         let row = self.shared.journal.put_session(record.clone()).await.map_err(|error| storage(&error))?;
         self.session = Some(Recorded { row, record });

@@ -25,7 +25,19 @@ pub(crate) enum Event {
     ProviderRetry(RetryOf),
     Usage(Usage),
     Notice { code: &'static str, message: String },
+    EventsOmitted { first: u64, last: u64, why: Omitted },
     TurnEnded(End),
+}
+
+/// Why events are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Omitted {
+    /// They may have been given out by an earlier process, and are not to be had any more.
+    BridgeRestarted,
+    /// The storage did not take them.
+    Storage,
+    /// The Turn's file is full.
+    LogLimit,
 }
 
 /// Native identity of a Turn.
@@ -52,6 +64,24 @@ pub(crate) struct Call {
     pub(crate) idempotency_key: String,
 }
 
+/// A call that waits for its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// The call; its arguments are empty where they are not in memory.
+    pub(crate) call: Call,
+    /// Arguments that are not in memory.
+    pub(crate) large: Option<Large>,
+}
+
+/// A text that is not in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Large {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// SHA-256 of the bytes.
+    pub(crate) sha256: [u8; 32],
+}
+
 /// Why a message is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discard {
@@ -71,6 +101,8 @@ pub(crate) struct End {
     pub(crate) native_at: Option<SystemTime>,
     /// Usage of the whole Turn.
     pub(crate) usage: Option<Usage>,
+    /// Whether native history tells the end, and nothing else did (R-EVT-7).
+    pub(crate) reconciled: bool,
 }
 
 /// Status of an ended Turn (R-EVT-3).
@@ -105,6 +137,7 @@ pub(crate) enum CancelCause {
 /// Why nobody knows how a Turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownCause {
+    Stalled,
     ExecutionLost,
     Unsettled,
 }
@@ -146,8 +179,29 @@ pub(crate) struct Recovered {
     pub(crate) closing: Vec<Event>,
     /// Calls that were shown and have neither a receipt nor an abandonment.
     pub(crate) open_calls: Vec<String>,
+    /// The messages, in the order in which they began.
+    pub(crate) messages: Vec<SeenMessage>,
     /// The last usage.
     pub(crate) usage: Option<Usage>,
     /// Status and encoded event of an end that is there already.
     pub(crate) ended: Option<(String, Bytes)>,
+}
+
+/// A message that Core may have seen.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeenMessage {
+    /// Its id in the Turn.
+    pub(crate) item: String,
+    /// The Harness's own id.
+    pub(crate) native: String,
+    /// How far it came.
+    pub(crate) state: Seen,
+}
+
+/// How far a message came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Open,
+    Completed,
+    Discarded,
 }

@@ -60,6 +60,11 @@ impl Items {
         self.open.iter().rev().find(|o| o.native == native && o.kind.is_like(kind)).map(|o| o.item.as_str())
     }
 
+    /// Whether a tool runs.
+    pub(super) fn has_open_tool(&self) -> bool {
+        self.open.iter().any(|o| matches!(o.kind, Kind::Tool(_)))
+    }
+
     /// Closes an item and gives its id.
     pub(super) fn close(&mut self, native: &str, kind: &Kind) -> Option<String> {
         let at = self.open.iter().rposition(|o| o.native == native && o.kind.is_like(kind))?;

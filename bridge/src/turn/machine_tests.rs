@@ -57,6 +57,17 @@ fn started() -> Input {
 fn call(id: &str) -> Input {
     report(Report::Call { call_id: id.into(), name: "f".into(), arguments: "{}".into(), exact: false })
 }
+fn not_stored(id: &str) -> Input {
+    Input::NotStored { call_id: id.into() }
+}
+fn stored_late(id: &str) -> Input {
+    let (arguments, idempotency_key) = ("{}".into(), "k".into());
+    Input::StoredLate { call: Call { call_id: id.into(), name: "f".into(), arguments, exact: false, idempotency_key } }
+}
+fn fail() -> Input {
+    let code = FailureCode::StorageUnavailable;
+    Input::Fail(Failure { code, message: String::new(), http_status: None, exit: None })
+}
 fn result(id: &str) -> Input {
     let result = FunctionResult { success: true, error: Presence::Absent, output: Presence::Absent };
     Input::Result { call_id: id.into(), digest: [1; 32], result }
@@ -220,6 +231,77 @@ fn results_are_judged_by_the_cancel_of_core_even_when_completion_won() {
     assert_eq!(turn.required_actions().count(), 0);
 }
 
+fn stop(stop: Stop) -> Input {
+    Input::Stop(stop)
+}
+
+#[test]
+fn a_limit_interrupts_once_and_ends_the_turn_in_its_own_way() {
+    check(
+        vec![started(), stop(Stop::Deadline), stop(Stop::Stalled), interrupted(), settled(true)],
+        "store_started turn_started interrupt failed(DeadlineExceeded) = Ended",
+    );
+    check(
+        vec![started(), stop(Stop::Stalled), interrupted(), settled(true)],
+        "store_started turn_started interrupt unknown(Stalled) = Ended",
+    );
+    // Before the Harness has said anything, and when its end is not proved.
+    check(vec![stop(Stop::Deadline), interrupted(), settled(true)], "interrupt failed(DeadlineExceeded) = Ended");
+    check(vec![stop(Stop::Deadline), interrupted(), settled(false)], "interrupt unknown(Unsettled) = Ended");
+}
+
+#[test]
+fn what_the_harness_says_of_the_end_stands_above_a_limit() {
+    for limit in [Stop::Deadline, Stop::Stalled] {
+        check(
+            vec![started(), stop(limit), completed(), settled(true)],
+            "store_started turn_started interrupt completed = Ended",
+        );
+        check(vec![started(), completed(), stop(limit), settled(true)], "store_started turn_started completed = Ended");
+    }
+}
+
+#[test]
+fn of_a_cancel_and_a_limit_the_first_names_the_end() {
+    check(
+        vec![started(), cancel(), stop(Stop::Deadline), interrupted(), settled(true)],
+        "store_started turn_started interrupt cancelled(Requested) = Ended",
+    );
+    check(
+        vec![started(), stop(Stop::Deadline), cancel(), interrupted(), settled(true)],
+        "store_started turn_started interrupt failed(DeadlineExceeded) = Ended",
+    );
+}
+
+#[test]
+fn silence_means_nothing_while_a_tool_a_call_or_a_retry_is_open() {
+    let command = || Tool::Command { command: "sleep".into(), directory: String::new() };
+    let tool = |id: &str| report(Report::ToolStarted { id: id.into(), tool: command() });
+    let retry = || {
+        let retry =
+            adapters::harness::RetryOf { code: FailureCode::ServerError, http_status: None, message: String::new() };
+        report(Report::ProviderRetry(retry))
+    };
+    for (inputs, want) in [
+        (vec![], true),
+        (vec![started()], true),
+        (vec![started(), delta("m", "hi")], true),
+        (vec![started(), tool("e")], false),
+        (vec![started(), call("c")], false),
+        (vec![started(), call("c"), result("c"), written("c")], false),
+        (vec![started(), call("c"), result("c"), written("c"), applied("c")], true),
+        (vec![started(), retry()], false),
+        (vec![started(), retry(), delta("m", "hi")], true),
+    ] {
+        let told = format!("{inputs:?}");
+        let mut turn = Turn::new("thread".into(), "s/t".into());
+        for input in inputs {
+            turn.on(input).unwrap();
+        }
+        assert_eq!(turn.may_stall(), want, "{told}");
+    }
+}
+
 #[test]
 fn a_turn_only_waits_when_nothing_but_open_calls_is_left() {
     let only_waits = |inputs: Vec<Input>| {
@@ -242,4 +324,46 @@ fn a_turn_only_waits_when_nothing_but_open_calls_is_left() {
         let case = format!("{inputs:?}");
         assert_eq!(only_waits(inputs), want, "{case}");
     }
+}
+
+#[test]
+fn a_call_that_is_not_stored_is_seen_by_nobody_until_it_is() {
+    check(vec![started(), call("c"), not_stored("c")], "store_started turn_started store_call call = Running");
+    check(
+        vec![started(), call("c"), not_stored("c"), stored_late("c"), stored_late("c")],
+        "store_started turn_started store_call call call = RequiresAction",
+    );
+    // Nothing is said about it when it goes away again, or the Turn does.
+    let abandoned = Report::CallAbandoned { call_id: "c".into(), reason: AbandonReason::NativeCancelled };
+    check(
+        vec![started(), call("c"), not_stored("c"), report(abandoned), stored_late("c")],
+        "store_started turn_started store_call call = Running",
+    );
+    check(
+        vec![started(), call("c"), not_stored("c"), fail(), stored_late("c"), interrupted(), settled(true)],
+        "store_started turn_started store_call call interrupt failed(StorageUnavailable) = Ended",
+    );
+}
+
+#[test]
+fn arguments_are_held_within_a_bound_and_while_somebody_asks_for_them() {
+    let mut turn = Turn::new("thread".into(), "s/t".into());
+    turn.on(started()).unwrap();
+    let mut large = |id: &str, bytes: usize| {
+        let arguments = "x".repeat(bytes);
+        let made = Report::Call { call_id: id.into(), name: "f".into(), arguments, exact: false };
+        turn.on(report(made)).unwrap();
+    };
+    large("a", 1 << 20);
+    large("b", 2 << 20);
+    large("c", 1 << 20);
+    let seen: Vec<_> = turn.required_actions().map(|w| (w.call.arguments.len(), w.large.map(|l| l.size))).collect();
+    assert_eq!(seen, [(1 << 20, None), (0, Some(2 << 20)), (1 << 20, None)]);
+    let second = turn.required_actions().nth(1).and_then(|w| w.large).unwrap();
+    assert_eq!(second.sha256, <[u8; 32]>::from(Sha256::digest("x".repeat(2 << 20))));
+    for id in ["a", "c"] {
+        turn.on(result(id)).unwrap();
+        turn.on(applied(id)).unwrap();
+    }
+    assert_eq!(turn.calls.iter().map(|c| c.call.arguments.len()).sum::<usize>(), 0);
 }

@@ -16,6 +16,7 @@ pub enum Call {
     Start,
     Observe,
     Acknowledge,
+    ReadPayload,
     Submit,
     Cancel,
     Get,
@@ -69,7 +70,7 @@ impl Target {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Bind,
         Self::Release,
         Self::Prepare,
@@ -77,6 +78,7 @@ impl Call {
         Self::Start,
         Self::Observe,
         Self::Acknowledge,
+        Self::ReadPayload,
         Self::Submit,
         Self::Cancel,
         Self::Get,
@@ -84,7 +86,7 @@ impl Call {
     ];
 
     /// Those about a Turn that must be there.
-    pub const ABOUT_A_TURN: [Self; 4] = [Self::Observe, Self::Acknowledge, Self::Cancel, Self::Get];
+    pub const ABOUT_A_TURN: [Self; 5] = [Self::Observe, Self::Acknowledge, Self::ReadPayload, Self::Cancel, Self::Get];
 
     /// Makes the call; of a stream, up to its end.
     ///
@@ -100,7 +102,13 @@ impl Call {
             }
             Self::Prepare => {
                 let (configuration, credentials) = (Some(configuration), Vec::new());
-                let request = v1::PrepareExecutionRequest { assignment, preparation_id, configuration, credentials };
+                let request = v1::PrepareExecutionRequest {
+                    assignment,
+                    preparation_id,
+                    configuration,
+                    credentials,
+                    resume: None,
+                };
                 to_the_end(client.prepare_execution(request).await?).await
             }
             Self::ReleasePreparation => {
@@ -109,7 +117,9 @@ impl Call {
             }
             Self::Start => {
                 let (handle, input) = ("hdl-none".into(), text_input("hello"));
-                client.start_turn(v1::StartTurnRequest { assignment, handle, turn_id, input }).await.map(drop)
+                let max_duration = None;
+                let request = v1::StartTurnRequest { assignment, handle, turn_id, input, max_duration };
+                client.start_turn(request).await.map(drop)
             }
             Self::Observe => {
                 let request = v1::ObserveTurnRequest { assignment, turn_id, after_sequence: 0 };
@@ -118,6 +128,10 @@ impl Call {
             Self::Acknowledge => {
                 let request = v1::AcknowledgeEventsRequest { assignment, turn_id, through_sequence: 0 };
                 client.acknowledge_events(request).await.map(drop)
+            }
+            Self::ReadPayload => {
+                let request = v1::ReadPayloadRequest { assignment, turn_id, payload_id: "1.0".into() };
+                to_the_end(client.read_payload(request).await?).await
             }
             Self::Submit => {
                 let results = vec![text_result(&turn_id, "call-1", "42")];

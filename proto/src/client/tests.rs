@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bridge::{Bridge, Observation, ended, event, omitted};
 
+use sha2::{Digest as _, Sha256};
+
 use super::*;
 use crate::v1::event::Kind;
 
@@ -43,9 +45,35 @@ fn an_endpoint_is_a_unix_socket() {
         ("unix://host/b.sock", None),
         ("/run/b.sock", None),
         ("http://localhost:1", None),
+        ("http://127.0.0.1", None),
     ] {
         assert_eq!(text.parse().ok(), path.map(|path| Endpoint::Unix(path.into())), "{text}");
     }
+}
+
+#[test]
+fn an_endpoint_is_an_address_in_numbers() {
+    for text in ["http://127.0.0.1:7480", "http://[::1]:1"] {
+        let endpoint: Endpoint = text.parse().unwrap();
+        assert!(matches!(endpoint, Endpoint::Tcp(_)));
+        assert_eq!(endpoint.to_string(), text);
+    }
+}
+
+#[tokio::test]
+async fn an_observation_behind_the_end_is_over_at_once() {
+    let bridge = Bridge::start().await;
+    bridge.will_show([Observation::answers([]), Observation::answers([vec![]])]);
+    for _ in 0..2 {
+        let (sequences, error) = observe(&connected(&bridge).await, 5).await;
+        assert!(sequences.is_empty() && error.is_none(), "{error:?}");
+    }
+    assert_eq!(bridge.asked(), [5, 5]);
+    // Behind an event an end in order is none: the Turn has not ended.
+    bridge.will_show([Observation::answers([vec![event(1)]]), Observation::answers([vec![ended(2)]])]);
+    let (sequences, error) = observe(&connected(&bridge).await, 0).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(sequences, [1, 2]);
 }
 
 #[tokio::test]
@@ -99,6 +127,16 @@ async fn an_observation_survives_a_restart_of_the_bridge() {
     assert!(matches!(events.next().await.unwrap().unwrap().kind, Some(Kind::TurnEnded(_))));
     assert_eq!(events.last_sequence(), 2);
     assert_eq!(bridge.asked(), [0, 1]);
+}
+
+#[tokio::test]
+async fn an_observer_that_was_too_slow_observes_again() {
+    let bridge = Bridge::start().await;
+    let slow = bridge::refusal(tonic::Code::ResourceExhausted, "OBSERVER_TOO_SLOW", "was not read", &[]);
+    bridge.will_show([Observation::answers([vec![event(1)]]).then(slow), Observation::answers([vec![ended(2)]])]);
+    let (sequences, error) = observe(&connected(&bridge).await, 0).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(sequences, [1, 2]);
 }
 
 #[tokio::test]
@@ -187,4 +225,20 @@ async fn a_session_goes_from_bind_to_release() {
 async fn session(bridge: &Bridge) -> Session {
     let none = v1::bind_assignment_request::Placement::None(v1::NoPlacement {});
     Session::bind(connected(bridge).await, fence(), none).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_payload_is_what_its_reference_tells() {
+    let bridge = Bridge::start().await;
+    let session = session(&bridge).await;
+    let reference = |payload_id: &str, text: &str| v1::PayloadRef {
+        payload_id: payload_id.into(),
+        size: text.len() as u64,
+        sha256: Sha256::digest(text).to_vec(),
+    };
+    assert_eq!(session.payload("t", &reference("1.0", "abc")).await.unwrap(), b"abc");
+    for (payload_id, text) in [("1.0", "abd"), ("1.0", "ab"), ("1.0", "abcd"), ("moved", "abc")] {
+        let error = session.payload("t", &reference(payload_id, text)).await.unwrap_err();
+        assert!(matches!(error, Error::Payload { .. }), "{payload_id} {text}: {error:?}");
+    }
 }

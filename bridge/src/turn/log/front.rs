@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Limits, Reader, file,
+    Limits, Payload, Reader, file,
     tail::{FencedBy, Mark, Shared},
 };
 
@@ -20,13 +20,14 @@ pub(crate) struct Front {
     shared: Arc<Shared>,
 }
 
-/// A log for as long as somebody reads it.
-#[derive(Debug)]
-pub(crate) struct WhileRead(Weak<Shared>);
+/// Finds a front again for as long as anybody has it or reads from it, so that a Turn that is over holds a file and memory for its observers
+/// only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace(Weak<Shared>);
 
-impl WhileRead {
-    /// The log, when somebody still reads it.
-    pub(crate) fn front(&self) -> Option<Front> {
+impl Trace {
+    /// The front, while somebody has it.
+    pub(crate) fn find(&self) -> Option<Front> {
         self.0.upgrade().map(Front::over)
     }
 }
@@ -38,6 +39,8 @@ pub(crate) struct Terminal {
     pub(crate) sequence: u64,
     /// The encoded event.
     pub(crate) bytes: Bytes,
+    /// From which sequence on the file never had the events, when it did not take them.
+    pub(crate) unwritten: Option<u64>,
 }
 
 impl Front {
@@ -64,7 +67,7 @@ impl Front {
     }
 
     fn sealed(file: Option<(PathBuf, File)>, acknowledged: u64, terminal: Terminal, limits: Limits) -> Self {
-        let Terminal { sequence, bytes } = terminal;
+        let Terminal { sequence, bytes, unwritten } = terminal;
         let mark = Mark {
             published: sequence,
             acknowledged: acknowledged.min(sequence),
@@ -75,8 +78,9 @@ impl Front {
         };
         // The terminal must fit, whatever it takes.
         let limits = Limits { memory_bytes: usize::MAX, ..limits };
-        let shared = Shared::new(file, limits, true, mark);
-        shared.keep(sequence, bytes);
+        let shared = Shared::new(file, limits, Some(unwritten.unwrap_or(u64::MAX)), mark);
+        shared.begin_behind(sequence.saturating_sub(1));
+        shared.keep(sequence, bytes, 0);
         Self { shared: Arc::new(shared) }
     }
 
@@ -95,9 +99,19 @@ impl Front {
         });
     }
 
-    /// This log as long as somebody reads it.
-    pub(crate) fn while_read(&self) -> WhileRead {
-        WhileRead(Arc::downgrade(&self.shared))
+    /// Says that Core has stored the events up to this sequence.
+    pub(crate) fn acknowledge(&self, through: u64) {
+        self.shared.mark.send_modify(|mark| mark.acknowledged = mark.acknowledged.max(through.min(mark.published)));
+    }
+
+    /// What finds this front again.
+    pub(crate) fn trace(&self) -> Trace {
+        Trace(Arc::downgrade(&self.shared))
+    }
+
+    /// A part of an event (R-API-7).
+    pub(crate) fn payload(&self, sequence: u64, part: u16) -> Payload {
+        Payload::of(Arc::clone(&self.shared), sequence, part)
     }
 
     /// The sequence of the last event that was published; 0 before the first.
