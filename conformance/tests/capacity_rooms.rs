@@ -35,7 +35,15 @@ fn the_longest_idle_executor_makes_room() {
         let of_b = prepare(rig, &b).await?;
         assert_eq!(states(rig, [&a, &b, &c]).await?, [ExecutorState::Idle, ExecutorState::Idle, ExecutorState::None]);
         assert_eq!(load(rig).await?, Load { executors_idle: 2, max_executors: 2, ..Default::default() });
-        drop(of_b);
+        // The Session that lost its Executor goes on with its history, in a room that is made for it again.
+        give_back(rig, &b, &of_b).await?;
+        let native = c.turn("t-1").await?.native.context("no native identity")?.session_id;
+        let resumed = rig.resume(&c, rig.configuration(Vec::new()), &native).await?;
+        c.start(&resumed, "t-2", proto::client::text_input("hello again")).await?;
+        let seen = conformance::rig::Observed::default().to_the_end(&mut c.turn_events("t-2")).await?;
+        seen.completed()?;
+        assert_eq!(seen.native_session()?, native);
+        assert_eq!(states(rig, [&a, &b, &c]).await?, [ExecutorState::None, ExecutorState::Idle, ExecutorState::Idle]);
         Ok(())
     });
 }
@@ -54,7 +62,12 @@ fn an_executor_that_is_idle_for_long_closes() {
         assert_ne!(again.executor_id, ready.executor_id);
         session.start(&again, "t-1", proto::client::text_input("hello")).await?;
         conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
-        closes(rig, &session).await
+        closes(rig, &session).await?;
+        // What it had is not lost.
+        let native = session.turn("t-1").await?.native.context("no native identity")?.session_id;
+        let resumed = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
+        session.start(&resumed, "t-2", proto::client::text_input("hello again")).await?;
+        conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-2")).await?.completed()
     });
 }
 
@@ -169,6 +182,7 @@ fn preparation(rig: &Rig, session: &Session) -> v1::PrepareExecutionRequest {
         preparation_id: "p-1".into(),
         configuration: Some(rig.configuration(Vec::new())),
         credentials: Vec::new(),
+        resume: None,
     }
 }
 
