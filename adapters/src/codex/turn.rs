@@ -347,13 +347,16 @@ impl Turn {
                 *native = Some(told.clone());
                 self.report_started(&told, out);
             }
-            // It was on its way (R-CAN-5).
+            // It was on its way (R-CAN-5). Behind a fault it proves nothing: something before it is lost.
             Event::Completed { native: told, end, .. } if fits(&told) && !*ended => {
                 *native = Some(told.clone());
                 *ended = true;
-                let asked = matches!(cause, Cause::Asked);
+                let end = match cause {
+                    Cause::Asked => native_end(end, true),
+                    Cause::Fault(failure) => failed(failure.clone()),
+                };
                 self.report_started(&told, out);
-                out.push(Effect::Report(Report::Ended(native_end(end, asked))));
+                out.push(Effect::Report(Report::Ended(end)));
             }
             Event::Exited { exit, foreign_signal, said } => {
                 if !*ended {
