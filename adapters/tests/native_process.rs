@@ -341,6 +341,40 @@ async fn surplus_is_found_also_where_it_has_daemonised() {
     exited(&mut process).await;
 }
 
+/// A chain of processes, each of which starts the next one and ends: a single look at the tree may meet none of them.
+#[tokio::test]
+async fn a_chain_of_processes_is_ended_and_not_overlooked() {
+    let folder = folder().join(format!("chain-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (program, number) = (folder.join("link"), folder.join("number"));
+    // It gives up by itself one day, so that a failing test leaves nothing for ever.
+    let link = "#!/bin/sh\n[ $2 -gt 20000 ] && exit 0\necho $2 > $1\nsetsid $0 $1 $(($2 + 1)) &\n";
+    fs::write(&program, link).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("echo ready; while read go; do setsid {} {} 0 & done", program.display(), number.display());
+    let mut process = spawn(launch(&script)).unwrap();
+    first_line(&mut process).await;
+    let keeper = process.control.keeper_pid();
+    let before = tree::descendants(keeper);
+    for round in 0..20 {
+        process.stdin.write_all(b"go\n").await.unwrap();
+        let mut looks = interval(Duration::from_millis(2));
+        while fs::read_to_string(&number).unwrap_or_default().trim().parse::<u32>().unwrap_or(0) < 5 {
+            looks.tick().await;
+        }
+        let surplus = tree::end_surplus(keeper, &before, |_, _| false, LIMIT).await;
+        assert_eq!(surplus.left, 0, "round {round}");
+        fs::remove_file(&number).unwrap();
+        for _ in 0..10 {
+            looks.tick().await;
+        }
+        assert!(!number.exists(), "the chain of round {round} goes on");
+    }
+    process.control.end();
+    exited(&mut process).await;
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 #[tokio::test]
 async fn ten_mib_on_stderr_before_the_first_line_hold_nothing_up() {
     let script = "head -c 10485760 /dev/zero | tr '\\0' x >&2; printf '\\n\\033[31mlast words\\033[0m\\n' >&2; \

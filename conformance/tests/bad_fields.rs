@@ -102,6 +102,7 @@ fn unknown_enums_and_unset_choices_are_refused() {
             preparation_id: "p-1".into(),
             configuration: None,
             credentials: Vec::new(),
+            resume: None,
         };
         invalid(client.prepare(without).await.map(drop), "configuration");
         undisturbed(rig).await

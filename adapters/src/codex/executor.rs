@@ -28,12 +28,14 @@ use crate::{
     harness::{BoxFuture, Exit, Failure, FailureCode, Order, Report},
     native::{
         lines::{Line, LineError, LineReader},
+        lock::Lock,
         process::{self, Control, ExitStatus},
         rpc::{self, SendError, Writer},
         tree::{self, ProcessId, Surplus},
     },
 };
 
+mod aftermath;
 mod inbox;
 mod standing;
 
@@ -62,6 +64,12 @@ pub(super) struct Parts {
     pub(super) cleaner: Cleaner,
     pub(super) next_id: u64,
     pub(super) thread_id: String,
+    /// Codex's home, where the history is.
+    pub(super) home: PathBuf,
+    /// Held as long as the process may write to the history.
+    pub(super) lock: Lock,
+    /// Tokens that the thread had used before.
+    pub(super) used: wire::Tokens,
     /// The folder of the program and its helpers.
     pub(super) package: PathBuf,
     pub(super) functions: Vec<String>,
@@ -84,6 +92,8 @@ pub(super) struct Owner {
     orphaned: bool,
     reports: mpsc::Sender<Report>,
     thread_id: String,
+    home: PathBuf,
+    lock: Lock,
     package: PathBuf,
     next_id: u64,
     /// What we asked and was not answered.
@@ -181,6 +191,9 @@ impl Owner {
             cleaner,
             next_id,
             thread_id,
+            home,
+            lock,
+            used,
             package,
             functions,
             orders,
@@ -198,6 +211,8 @@ impl Owner {
             orphaned: false,
             reports,
             thread_id,
+            home,
+            lock,
             package,
             next_id,
             asked: BTreeMap::new(),
@@ -208,7 +223,7 @@ impl Owner {
             turn: None,
             input: None,
             before: BTreeSet::new(),
-            items: Items::default(),
+            items: Items::new(used),
             calls: Calls::new(functions),
             errors: Errors::default(),
             final_error: None,
@@ -230,7 +245,9 @@ impl Owner {
                 Happened::Done(background) => self.done(background).await,
                 Happened::Exited(exit) => {
                     self.life.exit = Some(exit);
-                    self.life.drain_until = Some(Instant::now() + DRAIN);
+                    // An idle process has nothing to say that anybody waits for.
+                    let drain = if self.turn.is_some() { DRAIN } else { Duration::ZERO };
+                    self.life.drain_until = Some(Instant::now() + drain);
                 }
                 Happened::Due => self.due().await,
             }
@@ -506,6 +523,7 @@ impl Owner {
         if let (Some(seen), Some(exit)) = (self.life.exit, exit) {
             let said = self.cleaner.clean_tail(&self.control.stderr_tail());
             let foreign_signal = seen.is_foreign_signal();
+            self.consult_history(foreign_signal).await;
             self.feed(Event::Exited { exit, foreign_signal, said }).await;
         } else {
             let message = "codex could not be ended".to_owned();
@@ -525,6 +543,7 @@ impl Owner {
         drop(self.control);
         self.writers.close();
         self.writers.wait().await;
+        drop(self.lock);
     }
 
     /// A line was read, or there are no more.

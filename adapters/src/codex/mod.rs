@@ -9,6 +9,7 @@ mod events;
 mod executor;
 mod failure;
 mod functions;
+mod history;
 mod probe;
 mod schema;
 mod start;
@@ -16,7 +17,7 @@ mod turn;
 mod wire;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -26,7 +27,8 @@ use tokio_util::task::TaskTracker;
 
 use self::probe::{Found, Seen};
 use crate::harness::{
-    BoxFuture, Configuration, Declaration, Executor, Harness, Isolation, Launch, NotAdmitted, PrepareError,
+    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted,
+    PrepareError, Proof, Resume,
 };
 use crate::native::lines::Room;
 
@@ -179,6 +181,23 @@ impl Harness for Codex {
             ));
         }
         Ok(())
+    }
+
+    fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>> {
+        let (home, resume) = (start::codex_home(home), resume.clone());
+        Box::pin(async move {
+            let checked = tokio::task::spawn_blocking(move || history::check(&home, &resume)).await;
+            checked.unwrap_or(Err(HistoryFault::Corrupt))
+        })
+    }
+
+    fn reconcile(&self, home: &Path, native_session_id: &str, native_turn_id: &str) -> BoxFuture<'_, Option<Proof>> {
+        let home = start::codex_home(home);
+        let (thread, turn) = (native_session_id.to_owned(), native_turn_id.to_owned());
+        Box::pin(async move {
+            let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &turn)).await.ok()??;
+            Some(found.into_proof(&failure::Errors::default(), &failure::Cleaner::default()))
+        })
     }
 
     fn prepare(&self, launch: Launch) -> BoxFuture<'_, Result<Executor, PrepareError>> {

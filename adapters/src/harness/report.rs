@@ -131,6 +131,9 @@ pub enum Report {
     Standing(Standing),
     /// The native end of the Turn is known. Settlement follows as [`Report::Settled`].
     Ended(NativeEnd),
+    /// The native end of the Turn stands in native history; the Harness itself did not live to tell it (R-EVT-7). Settlement follows as after
+    /// [`Report::Ended`].
+    Proved(NativeEnd),
     /// All native work of the Turn is gone, or the limit for that is over. The last report of a Turn.
     Settled(Settlement),
     /// The Executor is gone. The last report of all; after it nothing native is left unless `survivors` says so.

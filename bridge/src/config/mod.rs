@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) socket: PathBuf,
     /// Uids that may connect.
     pub(crate) allowed_uids: Vec<u32>,
+    /// Uids whose callers are operators (R-ASG-5).
+    pub(crate) operator_uids: Vec<u32>,
     /// Whether a peer that descends from a Harness is refused (R-SEC-1).
     pub(crate) refuse_tools: bool,
     /// Directories below which a workspace may lie.
@@ -63,6 +65,9 @@ pub(crate) struct Limits {
     pub(crate) keep_alive: Duration,
     pub(crate) harness_start: Duration,
     pub(crate) settlement: Duration,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) idle: Duration,
+    pub(crate) watch: Duration,
     pub(crate) max_line_bytes: usize,
     pub(crate) spool_bytes: usize,
     pub(crate) turn_memory_bytes: usize,
@@ -78,6 +83,9 @@ impl Default for Limits {
             keep_alive: Duration::from_secs(15),
             harness_start: Duration::from_secs(20),
             settlement: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(25),
+            idle: Duration::from_secs(30 * 60),
+            watch: Duration::from_secs(15),
             max_line_bytes: 64 << 20,
             spool_bytes: 1 << 20,
             turn_memory_bytes: 1 << 20,

@@ -69,7 +69,7 @@ impl LoopbackListener {
         let address = settings.address;
         let listener = TcpListener::bind(address).await.map_err(|source| BindError::Tcp { address, source })?;
         let bearer = Some(Bearer::of(settings.bearer.expose_secret()));
-        Ok(Self { listener, peer: Peer { principal: settings.name.clone(), bearer } })
+        Ok(Self { listener, peer: Peer { principal: settings.name.clone(), bearer, operator: false } })
     }
 
     /// Where it listens.
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_bearer_is_asked_for_once_and_as_a_whole() {
-        let peer = || Peer { principal: "core".into(), bearer: Some(Bearer::of("secret-1")) };
+        let peer = || Peer { principal: "core".into(), bearer: Some(Bearer::of("secret-1")), operator: false };
         assert_eq!(call(peer(), &["Bearer secret-1"]), Ok(()));
         for wrong in
             [&[][..], &["Bearer "], &["Bearer secret-2"], &["Bearer secret-11"], &["secret-1"], &["Basic secret-1"]]
@@ -130,7 +130,7 @@ mod tests {
         }
         call(peer(), &["Bearer secret-1", "Bearer secret-1"]).unwrap_err();
         // On the socket nobody is asked.
-        assert_eq!(call(Peer { principal: "uid:0".into(), bearer: None }, &[]), Ok(()));
+        assert_eq!(call(Peer { principal: "uid:0".into(), bearer: None, operator: false }, &[]), Ok(()));
         assert!(!format!("{:?}", peer()).contains("secret"));
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Peer {
     pub(crate) principal: String,
     /// What its calls have to carry, where the connection alone does not tell who it is.
     pub(crate) bearer: Option<loopback::Bearer>,
+    /// Whether it has the role of an operator.
+    pub(crate) operator: bool,
 }
 
 /// The system gives no connection. Out of descriptors, most likely: what is open goes on, and the next one gets its turn.

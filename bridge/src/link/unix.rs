@@ -65,6 +65,8 @@ pub(crate) enum BindError {
 pub(crate) struct Gate {
     /// Uids on the list.
     pub(crate) uids: Vec<u32>,
+    /// Uids of operators.
+    pub(crate) operators: Vec<u32>,
     /// Whether peers that descend from a Harness are refused.
     pub(crate) refuse_tools: bool,
     /// Keepers of our Harnesses.
@@ -161,6 +163,7 @@ impl Gate {
                 Err(unexaminable) => return Err(format!("process {pid} cannot be examined: {unexaminable}")),
             }
         }
-        Ok(Peer { principal: format!("uid:{}", peer.uid()), bearer: None })
+        let operator = self.operators.contains(&peer.uid());
+        Ok(Peer { principal: format!("uid:{}", peer.uid()), bearer: None, operator })
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     journal::{self, Journal},
     link::{self, Gate, Listener, LoopbackListener},
     service,
-    session::{Keepers, Limits, Registry, Shared, recovery},
+    session::{Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery},
     tasks,
     turn::log,
 };
@@ -130,11 +130,16 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
             evidence: settings.limits.result_evidence,
             quiet: settings.limits.quiet,
             max_executors,
+            idle: settings.limits.idle,
+            watch: settings.limits.watch,
             log: log::Limits { memory_bytes: settings.limits.turn_memory_bytes, ..log::Limits::default() },
         },
         capacity: Arc::new(Semaphore::new(
             usize::try_from(max_executors).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
         )),
+        idle: Arc::new(IdleExecutors::default()),
+        declared: declaring::Declared::default(),
+        drain: Arc::new(Drain::new(settings.limits.drain_timeout)),
         keepers: Keepers::default(),
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
@@ -147,6 +152,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
 
     let gate = Gate {
         uids: settings.allowed_uids.clone(),
+        operators: settings.operator_uids.clone(),
         refuse_tools: settings.refuse_tools,
         keepers: shared.keepers.clone(),
         state_id: journal.state_id().to_owned(),
@@ -154,6 +160,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     make_folder_of(&settings.socket);
     let listener = Listener::bind(&settings.socket, gate)?;
     let loopback = listen_on_loopback(&settings).await?;
+    drop(tasks::spawn(&shared.tracker, tasks::Kind::Probe, declaring::keep_looking(Arc::clone(&shared))));
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
     let stop = CancellationToken::new();
     let observers = service::Observers {
@@ -183,7 +190,13 @@ impl Running {
         self.stop.cancelled().await;
     }
 
-    /// Stops: Turns are cancelled and settled, Executors closed, streams ended, the journal closed (R-DUR-3).
+    /// Does not wait for Turns that still run when a stop is under way; false where nobody waits for them any more.
+    pub(crate) fn hurrying(&self) -> impl Fn() -> bool + Send + use<> {
+        let registry = Arc::clone(&self.registry);
+        move || registry.hurry()
+    }
+
+    /// Stops: drains, then Executors are closed, streams ended, the journal closed (R-DUR-3).
     pub(crate) async fn stop(mut self) {
         self.registry.stop().await;
         self.codex.drained().await;

@@ -58,10 +58,11 @@ fn ended(bytes: &[u8]) -> Option<v1::TurnEnded> {
 
 /// What is known of a cancelled Turn.
 pub(crate) fn cancelled(of: Snapshot) -> v1::CancelTurnResponse {
+    let left = of.left;
     let turn = turn(of);
     let outcome = match &turn.ended {
         None => v1::CancelOutcome::Pending,
-        Some(ended) if ended.cause == Some(v1::EndCause::Unsettled.into()) => v1::CancelOutcome::Unconfirmed,
+        Some(ended) if left && ended.cause == Some(v1::EndCause::Unsettled.into()) => v1::CancelOutcome::Unconfirmed,
         Some(_) => v1::CancelOutcome::Settled,
     };
     v1::CancelTurnResponse { outcome: outcome.into(), turn: Some(turn) }
@@ -76,6 +77,7 @@ pub(crate) fn ready(of: Grant) -> v1::PrepareExecutionResponse {
         expires_at: Some(of.expires_at.into()),
         reused: of.reused,
         harness_version: of.version,
+        settings_changed: of.settings_changed,
     };
     v1::PrepareExecutionResponse { progress: Some(v1::prepare_execution_response::Progress::Ready(ready)) }
 }
@@ -118,6 +120,8 @@ fn capability(of: Capability) -> v1::Capability {
         Capability::LocalEnvironment => v1::Capability::LocalEnvironment,
         Capability::FunctionTools => v1::Capability::FunctionTools,
         Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,
+        Capability::SessionResume => v1::Capability::SessionResume,
+        Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,
         Capability::Usage => v1::Capability::Usage,
         Capability::HomeRemoval => v1::Capability::HomeRemoval,

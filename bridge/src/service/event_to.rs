@@ -213,6 +213,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         }),
         native_completed_at: end.native_at.map(Into::into),
         usage: end.usage.as_ref().map(usage),
+        reconciled: end.reconciled,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     clock,
     refusal::{Reason, Refusal},
     tasks,
-    turn::log::{Next, Omission, Reader, Why},
+    turn::log::{FencedBy, Next, Omission, Reader, Why},
 };
 
 /// Answers on their way to a connection: one, and the last word of a stream, whose place is kept free.
@@ -97,9 +97,13 @@ fn answer(next: Next, turn_id: &str) -> Option<Result<raw::ObserveTurnResponse, 
         }
         Next::Idle { last_sequence } => Some(Ok(raw::ObserveTurnResponse { events: Vec::new(), last_sequence })),
         Next::Ended => None,
-        Next::Fenced { epoch } => {
-            let refusal = Refusal::new(Reason::AssignmentStale, "a higher epoch holds the Session");
-            Some(Err(status(refusal.at("assignment").with("epoch", epoch))))
+        Next::Fenced { epoch, by } => {
+            let (text, state) = match by {
+                FencedBy::TakeOver => ("a higher epoch holds the Session", "bound"),
+                FencedBy::Release => ("the assignment is released", "released"),
+            };
+            let refusal = Refusal::new(Reason::AssignmentStale, text);
+            Some(Err(status(refusal.at("assignment").with("epoch", epoch).with("state", state))))
         }
         Next::Lost => lost(Reason::Draining, "the stream is lost; observe again"),
         Next::Failed(error) => {

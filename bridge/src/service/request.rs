@@ -96,6 +96,7 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
     if wire.harness_config.len() > MAX_HARNESS_CONFIG {
         return Err(Refusal::invalid("configuration.harness_config", "native settings have at most 16 KiB"));
     }
+    let resume = of.resume.map(|resume| id(resume.native_session_id, "resume.native_session_id")).transpose()?;
     let core_key = credentials(of.credentials)?;
     let (provider, key) = match wire.provider.ok_or_else(|| missing("configuration.provider"))? {
         v1::execution_configuration::Provider::ModelProvider(named) => (model_provider(named)?, core_key),
@@ -119,7 +120,7 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
         harness_config: wire.harness_config,
         functions: functions.into_iter().map(function).collect(),
     };
-    Ok(PrepareRequest { preparation_id, configuration, on_workspace, key })
+    Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
 }
 
 fn function(of: v1::FunctionTool) -> FunctionTool {

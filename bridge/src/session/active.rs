@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::{Reply, Shared, Snapshot, past::Past, storage};
 use crate::{
     clock,
-    journal::{self, EndRecord, NewCall, TurnRow},
+    journal::{self, EndRecord, HistoryRecord, NewCall, SessionRow, TurnRow},
     refusal::Refusal,
     turn::{
         calls::{self, Digest, Known},
         event::{CancelCause, Event},
-        log::{Front, Log, Record},
+        log::{FencedBy, Front, Log, Record},
         machine::{Effect, Input, Phase, Turn},
         split::split,
     },
@@ -38,6 +38,7 @@ pub(super) struct Active {
     created_at: std::time::SystemTime,
     pub(super) number: u64,
     machine: Turn,
+    history: Option<(SessionRow, HistoryRecord)>,
     log: Log,
     acknowledged: u64,
     /// Encoded events that are not written yet.
@@ -72,6 +73,8 @@ pub(super) struct Begin {
     pub(super) created_at: std::time::SystemTime,
     pub(super) number: u64,
     pub(super) native_session_id: String,
+    /// What becomes the Session's history with the native start, where that is news.
+    pub(super) history: Option<(SessionRow, HistoryRecord)>,
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
     pub(super) max_duration: Option<Duration>,
@@ -88,6 +91,7 @@ impl Active {
             created_at: begin.created_at,
             number: begin.number,
             machine: Turn::new(begin.native_session_id, begin.idempotency_prefix),
+            history: begin.history,
             log: begin.log,
             acknowledged: 0,
             pending: Vec::new(),
@@ -119,8 +123,17 @@ impl Active {
         self.log.reader()
     }
 
+    pub(super) fn has_started(&self) -> bool {
+        self.machine.native().is_some()
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.ended.is_some()
+    }
+
+    /// How the Turn stands, for those who do not ask it: its required actions, and whether it only waits for them.
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        (self.machine.required_actions().count(), self.machine.only_waits())
     }
 
     pub(super) fn orders(&mut self) -> VecDeque<Order> {
@@ -133,9 +146,13 @@ impl Active {
         evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).chain(self.watch_until()).min()
     }
 
-    /// Fences observers of lower epochs (R-ASG-2).
-    pub(super) fn fence(&self, epoch: u64) {
-        self.log.fence(epoch);
+    /// Fences lower epochs at once (R-ASG-2): observers, and those who wait for a cancel. Its effect stands, so they are told how far it is.
+    pub(super) fn fence(&mut self, epoch: u64, by: FencedBy) {
+        self.log.reader().fence(epoch, by);
+        let snapshot = self.snapshot();
+        for (_, reply) in self.waiters.drain(..) {
+            drop(reply.send(Ok(snapshot.clone())));
+        }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -157,6 +174,7 @@ impl Active {
             ended: self.ended.clone(),
             cancel_requested: self.machine.cancel_requested(),
             created_at: self.created_at,
+            left: true,
         }
     }
 
@@ -274,7 +292,7 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
-        let front = self.unwritten.is_none().then(|| self.log.reader());
+        let front = self.unwritten.is_none().then(|| self.log.reader().trace()).unwrap_or_default();
         Past { row: self.row, number: self.number, content: self.content, front, snapshot }
     }
 
@@ -322,6 +340,10 @@ impl Active {
                 let stored =
                     self.shared.journal.turn_started(self.row, &native.session_id, Some(&native.turn_id)).await;
                 self.logged(stored, "the native ids of a Turn");
+                if let Some((session, history)) = self.history.take() {
+                    let stored = self.shared.journal.put_history(session, history).await;
+                    self.logged(stored, "the native history of a Session");
+                }
             }
             Effect::StoreCall(call) => {
                 // ORDER: what came before the call is seen before it, and the call only once it is on disk (R-FN-3).

@@ -14,7 +14,7 @@ use crate::{
     turn::{
         calls::{Digest, Known},
         event::Native,
-        log::{self, Front, Terminal},
+        log::{self, FencedBy, Front, Terminal, Trace},
         machine::Phase,
     },
 };
@@ -25,12 +25,13 @@ pub(super) struct Past {
     pub(super) row: TurnRow,
     pub(super) number: u64,
     pub(super) content: Digest,
-    pub(super) front: Option<Front>,
+    /// Its events, while somebody observes them.
+    pub(super) front: Trace,
     pub(super) snapshot: Snapshot,
 }
 
 impl Past {
-    fn from_record(record: TurnRecord) -> Option<Self> {
+    pub(super) fn from_record(record: TurnRecord) -> Option<Self> {
         let EndRecord { ended, last_sequence, usage, .. } = record.end?;
         let native = record.native_session_id.zip(record.native_turn_id);
         let snapshot = Snapshot {
@@ -44,12 +45,13 @@ impl Past {
             ended: Some(Bytes::from(ended)),
             cancel_requested: record.cancel_cause.as_deref() == Some("requested"),
             created_at: clock::from_millis(record.start.created_ms),
+            left: true,
         };
         Some(Self {
             row: record.row,
             number: record.start.number,
             content: record.start.content,
-            front: None,
+            front: Trace::default(),
             snapshot,
         })
     }
@@ -99,21 +101,39 @@ impl Owner {
             return Err(Refusal::invalid("after_sequence", "the Turn has no such event yet")
                 .with("last_sequence", front.last_sequence()));
         }
+        if self.turn.as_ref().is_none_or(|turn| turn.id() != turn_id) {
+            self.remember_readers(&front);
+        }
         Ok(front.open(after, fence.epoch))
+    }
+
+    /// Keeps in mind that a Turn which is over may be read.
+    pub(super) fn remember_readers(&mut self, front: &Front) {
+        self.observed.retain(|log| log.find().is_some());
+        self.observed.push(front.trace());
+    }
+
+    /// Fences whoever reads events of the Session under a lower epoch, also those of Turns that are over (R-ASG-2).
+    pub(super) fn fence_readers(&mut self, epoch: u64, by: FencedBy) {
+        if let Some(turn) = &mut self.turn {
+            turn.fence(epoch, by);
+        }
+        let ended = self.observed.drain(..).filter_map(|log| log.find());
+        ended.for_each(|front| front.fence(epoch, by));
     }
 
     async fn past_front(&mut self, turn_id: &str) -> Answer<Front> {
         let number = self.past(turn_id).await?.number;
         let (file, limits) = (self.turn_file(number), self.shared.limits.log);
         let past = self.past(turn_id).await?;
-        match &past.front {
-            Some(front) => Ok(front.clone()),
+        match past.front.find() {
+            Some(front) => Ok(front),
             None => {
                 let front = past.open(&file, limits).map_err(|error| {
                     tracing::error!(turn_id, %error, "the events of a Turn cannot be read");
                     Refusal::new(Reason::StorageUnavailable, "the events of the Turn cannot be read")
                 })?;
-                past.front = Some(front.clone());
+                past.front = front.trace();
                 Ok(front)
             }
         }
@@ -138,7 +158,7 @@ impl Owner {
         journal.acknowledge(past.row, through).await.map_err(|error| storage(&error))?;
         past.snapshot.acknowledged = past.snapshot.acknowledged.max(through);
         // Opened anew at the next observation, with what is acknowledged now.
-        past.front = None;
+        past.front = Trace::default();
         let (acknowledged, number) = (past.snapshot.acknowledged, past.number);
         if acknowledged == last
             && let Err(error) = std::fs::remove_file(self.turn_file(number))

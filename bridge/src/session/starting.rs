@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::{
     Answer, Fence, Snapshot, StartRequest,
     active::{Active, Begin},
-    digest,
+    digest, drain,
     executor::Slot,
     owner::Owner,
     storage,
@@ -26,8 +26,8 @@ impl Owner {
         if let Some(found) = self.known_turn(&turn_id, content).await? {
             return Ok((found, true));
         }
-        if self.is_stopping() {
-            return Err(Refusal::new(Reason::Draining, "the bridge is stopping"));
+        if self.is_draining() {
+            return Err(drain::draining());
         }
         let executor_id = self.preparations.check(&handle, Instant::now())?.to_owned();
         if self.turn.is_some() {
@@ -43,7 +43,7 @@ impl Owner {
             }
         };
 
-        let (row, number) = {
+        let (session_row, number) = {
             let recorded = self.recorded()?;
             (recorded.row, recorded.record.next_turn_number)
         };
@@ -51,7 +51,7 @@ impl Owner {
         let created_at = clock::from_millis(clock::millis(clock::now()));
         let log = self.create_log(number)?;
         let start = NewTurn {
-            session: row,
+            session: session_row,
             turn_id: turn_id.clone(),
             number,
             executor_id,
@@ -66,9 +66,7 @@ impl Owner {
             session.record.had_turn = true;
             session.record.next_turn_number = number + 1;
         }
-        if let Slot::Live(live) = &mut self.slot {
-            live.ran_turn = true;
-        }
+        let history = self.history_to_record().map(|history| (session_row, history));
         let idempotency_prefix = format!("{}/{turn_id}", self.key.session_id);
         let begin = Begin {
             row,
@@ -77,6 +75,7 @@ impl Owner {
             created_at,
             number,
             native_session_id,
+            history,
             idempotency_prefix,
             log,
             max_duration,

@@ -32,6 +32,8 @@ pub(crate) struct Turn {
     stop: Option<Stop>,
     /// The Harness waits to ask its provider again.
     retrying: bool,
+    /// Native history told the end.
+    reconciled: bool,
 }
 
 #[derive(Debug)]
@@ -128,6 +130,7 @@ impl Turn {
             failure: None,
             stop: None,
             retrying: false,
+            reconciled: false,
         }
     }
 
@@ -157,6 +160,16 @@ impl Turn {
     pub(crate) fn required_actions(&self) -> impl Iterator<Item = &Call> {
         let over = self.is_stopping() || matches!(self.state, State::Settling(_) | State::Ended(_));
         self.calls.iter().filter(move |c| !over && c.phase.is_open()).map(|c| &c.call)
+    }
+
+    /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
+    pub(crate) fn only_waits(&self) -> bool {
+        let mut open = self.calls.iter().filter(|c| c.phase.is_open()).peekable();
+        matches!(self.state, State::Running)
+            && !self.is_stopping()
+            && self.items.are_closed()
+            && open.peek().is_some()
+            && open.all(|c| c.phase == CallPhase::Pending)
     }
 
     /// What is known of a call.
@@ -387,6 +400,10 @@ impl Turn {
                 }
                 State::Settling(_) | State::Ended(_) => return Err(self.misfit("a second end")),
             },
+            Report::Proved(end) => {
+                self.reconciled = true;
+                return self.report(Report::Ended(end));
+            }
             Report::Settled(settlement) => self.settled(settlement)?,
             Report::Closed { exit, survivors } => self.lost(exit, survivors),
         })
@@ -496,7 +513,8 @@ impl Turn {
             (Some(ours), true) => Status::Failed(ours.clone()),
             (None, true) => status,
         };
-        End { status, finish, native_at, usage: self.usage }
+        let reconciled = self.reconciled && confirmed && self.failure.is_none();
+        End { status, finish, native_at, usage: self.usage, reconciled }
     }
 
     fn interrupted(&self) -> Status {

@@ -290,3 +290,27 @@ fn silence_means_nothing_while_a_tool_a_call_or_a_retry_is_open() {
         assert_eq!(turn.may_stall(), want, "{told}");
     }
 }
+
+#[test]
+fn a_turn_only_waits_when_nothing_but_open_calls_is_left() {
+    let only_waits = |inputs: Vec<Input>| {
+        let mut turn = Turn::new("thread".into(), "s/t".into());
+        inputs.into_iter().for_each(|input| drop(turn.on(input).unwrap()));
+        turn.only_waits()
+    };
+    let tool = || report(Report::ToolStarted { id: "x".into(), tool: Tool::Other { name: "x".into() } });
+    for (inputs, want) in [
+        (vec![], false),
+        (vec![started()], false),
+        (vec![started(), call("a")], true),
+        (vec![started(), call("a"), tool()], false),
+        (vec![started(), delta("m", "so"), call("a")], false),
+        (vec![started(), call("a"), call("b"), result("a")], false),
+        (vec![started(), call("a"), call("b"), result("a"), written("a"), applied("a")], true),
+        (vec![started(), call("a"), result("a"), written("a"), applied("a")], false),
+        (vec![started(), call("a"), cancel()], false),
+    ] {
+        let case = format!("{inputs:?}");
+        assert_eq!(only_waits(inputs), want, "{case}");
+    }
+}

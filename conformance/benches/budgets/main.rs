@@ -18,6 +18,7 @@ use proto::{client::Session, v1};
 use tokio::task::JoinSet;
 
 mod child;
+mod transport;
 
 /// Argument under which this program is the Harness.
 const CHILD: &str = "--as-harness";
@@ -49,6 +50,8 @@ async fn measure() -> anyhow::Result<()> {
     let rig = Rig::start(setup()).await?;
     row("idle daemon", &format!("{} KB", memory(rig.daemon.pid())?), "", "10 MB");
     sessions(&rig).await?;
+    print("a message of a bare gRPC stream, 1 a ms", &transport::stream(&folder).await?, "");
+    print("a call that writes nothing, 64 Sessions", &transport::calls(&rig, 64, 40).await?, "");
     first_call(&rig).await?;
     latency(&rig).await?;
     burst(&rig).await?;

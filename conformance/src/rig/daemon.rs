@@ -74,7 +74,10 @@ impl Daemon {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn(place: &Place) -> anyhow::Result<Self> {
-        Self::spawn_program(&program("runtime-bridge")?, place)
+        match &place.daemon {
+            Some(daemon) => Self::spawn_program(daemon, place),
+            None => Self::spawn_program(&program("runtime-bridge")?, place),
+        }
     }
 
     /// The same with a daemon from elsewhere.

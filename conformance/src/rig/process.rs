@@ -82,6 +82,12 @@ impl Process {
         self.command.contains(text) || self.environment.iter().any(|line| line.contains(text))
     }
 
+    /// Whether it is among these and runs; who its parent is by now does not count.
+    #[must_use]
+    pub fn runs_in(&self, all: &[Self]) -> bool {
+        all.iter().any(|one| one.pid == self.pid && one.started == self.started && !one.zombie)
+    }
+
     fn works_in(&self, root: &Path) -> bool {
         let text = root.to_string_lossy();
         self.directory.starts_with(root)

@@ -10,6 +10,14 @@ use super::{Rig, Setup, daemon, place};
 
 /// The longest that a scenario may take, its clean-up included; below the limit of the test runner, which would say less.
 const LIMIT: Duration = Duration::from_secs(55);
+/// The same where repeated scenarios have their rounds turned up.
+const LONG_LIMIT: Duration = Duration::from_secs(1100);
+
+/// Whether there is time for many rounds: `RUNTIME_BRIDGE_LONG`, which `scripts/test --long` sets.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os("RUNTIME_BRIDGE_LONG").is_some()
+}
 
 /// Runs a scenario that shows that these rules hold, for example `R-FN-3`.
 ///
@@ -46,7 +54,8 @@ where
         rig.finish().await
     };
     runtime.block_on(async {
-        tokio::time::timeout(LIMIT, whole).await.with_context(|| format!("it is not done after {LIMIT:?}"))?
+        let limit = if is_long() { LONG_LIMIT } else { LIMIT };
+        tokio::time::timeout(limit, whole).await.with_context(|| format!("it is not done after {limit:?}"))?
     })
 }
 

@@ -236,6 +236,12 @@ unary! {
     cancel_turn(CancelTurnRequest) -> CancelTurnResponse;
     /// Asks for the state of a Turn.
     get_turn(GetTurnRequest) -> GetTurnResponse;
+    /// Lists the Turns of a Session, newest first.
+    list_turns(ListTurnsRequest) -> ListTurnsResponse;
+    /// Lists Sessions (R-ASG-5).
+    list_sessions(ListSessionsRequest) -> ListSessionsResponse;
+    /// Drains the bridge (R-DUR-3).
+    drain(DrainRequest) -> DrainResponse;
 }
 
 /// Streaming calls, one stream each: it is not made again when it is lost.
@@ -259,4 +265,6 @@ streaming! {
     prepare_execution(PrepareExecutionRequest) -> PrepareExecutionResponse;
     /// The raw stream of an observation; [`Client::observe`] goes on where it is lost.
     observe_turn(ObserveTurnRequest) -> ObserveTurnResponse;
+    /// News of the bridge itself.
+    watch_runtime(WatchRuntimeRequest) -> WatchRuntimeResponse;
 }

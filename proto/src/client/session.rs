@@ -57,11 +57,35 @@ impl Session {
         configuration: v1::ExecutionConfiguration,
         credentials: Vec<v1::Credential>,
     ) -> Result<v1::Ready, Error> {
+        self.prepare_with(configuration, credentials, None).await
+    }
+
+    /// Prepares an Executor that goes on with the native history of an earlier Turn of this Session, as its `turn_started` named it.
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn resume(
+        &self,
+        configuration: v1::ExecutionConfiguration,
+        credentials: Vec<v1::Credential>,
+        native_session_id: &str,
+    ) -> Result<v1::Ready, Error> {
+        let resume = v1::Resume { native_session_id: native_session_id.into() };
+        self.prepare_with(configuration, credentials, Some(resume)).await
+    }
+
+    async fn prepare_with(
+        &self,
+        configuration: v1::ExecutionConfiguration,
+        credentials: Vec<v1::Credential>,
+        resume: Option<v1::Resume>,
+    ) -> Result<v1::Ready, Error> {
         let request = v1::PrepareExecutionRequest {
             assignment: Some(self.assignment.clone()),
             preparation_id: self.preparations.next(),
             configuration: Some(configuration),
             credentials,
+            resume,
         };
         self.client.prepare(request).await
     }
@@ -156,7 +180,7 @@ impl Session {
     pub async fn release(&self, remove_home: bool) -> Result<v1::ReleaseAssignmentResponse, Error> {
         let mut assignment = self.assignment.clone();
         assignment.epoch = assignment.epoch.saturating_add(1);
-        let request = v1::ReleaseAssignmentRequest { assignment: Some(assignment), remove_home };
+        let request = v1::ReleaseAssignmentRequest { assignment: Some(assignment), remove_home, principal: None };
         persist(&self.client, || self.client.release_assignment(request.clone())).await
     }
 }

@@ -70,7 +70,8 @@ pub fn kill(target: &ProcessId) -> Killed {
 
 /// Ends every descendant of `root_pid` that was not there `before`, but those that are to be spared by their name, as the
 /// kernel has it (at most 15 bytes), and their id: the Harness's own helper programs. Looks again until two looks in a row
-/// find nothing, or until `limit` (R-CAN-2).
+/// find nothing, neither a process that runs nor one that died since the look before, or until `limit` (R-CAN-2): of a chain
+/// in which each starts the next one and ends, a look may meet nothing but the dead.
 pub async fn end_surplus(
     root_pid: u32,
     before: &BTreeSet<ProcessId>,
@@ -79,21 +80,33 @@ pub async fn end_surplus(
 ) -> Surplus {
     let is_surplus = |stat: &Stat| stat.runs() && !before.contains(&stat.id()) && !spare(&stat.name, stat.id());
     let deadline = Instant::now() + limit;
-    let mut killed = BTreeSet::new();
+    let (mut killed, mut dead) = (BTreeSet::new(), BTreeSet::new());
     let mut quiet = 0;
     let mut pause = PAUSE;
     loop {
         // Thousands of processes take some milliseconds, which is too long for a thread that serves others.
         let all = task::spawn_blocking(stat::all).await.unwrap_or_else(|_| stat::all());
-        let surplus: BTreeSet<_> =
-            below(&all, [root_pid]).into_iter().filter(|stat| is_surplus(stat)).map(Stat::id).collect();
-        quiet = if surplus.is_empty() { quiet + 1 } else { 0 };
+        let tree = below(&all, [root_pid]);
+        let surplus: BTreeSet<_> = tree.iter().copied().filter(|stat| is_surplus(stat)).map(Stat::id).collect();
+        // The keeper reaps its orphans every few seconds, so that whoever ended since the last look is still seen.
+        let dead_now: BTreeSet<_> = tree.iter().copied().filter(|stat| !stat.runs()).map(Stat::id).collect();
+        let is_still = surplus.is_empty() && dead_now.is_subset(&dead);
+        dead = dead_now;
+        quiet = if is_still { quiet + 1 } else { 0 };
         if quiet == 2 || Instant::now() >= deadline {
             return Surplus { ended: count(killed.difference(&surplus)), left: count(surplus.iter()) };
         }
-        killed.extend(surplus.iter().filter(|target| kill(target) == Killed::Sent));
+        let mut escaped = false;
+        for target in &surplus {
+            match kill(target) {
+                Killed::Sent => drop(killed.insert(*target)),
+                Killed::Gone => escaped = true,
+                Killed::Refused => {}
+            }
+        }
         time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        // What was gone before its signal came may have started another one; that is met by looking often.
+        pause = if escaped { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
     }
 }
 

@@ -4,20 +4,32 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use bytes::Bytes;
 
 use super::{
     Limits, Reader, file,
-    tail::{Mark, Shared},
+    tail::{FencedBy, Mark, Shared},
 };
 
 /// Opens readers of one Turn's events. Clones are cheap and share the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Front {
     shared: Arc<Shared>,
+}
+
+/// Finds a front again for as long as anybody has it or reads from it, so that a Turn that is over holds a file and memory for its observers
+/// only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace(Weak<Shared>);
+
+impl Trace {
+    /// The front, while somebody has it.
+    pub(crate) fn find(&self) -> Option<Front> {
+        self.0.upgrade().map(Front::over)
+    }
 }
 
 /// The last event of a Turn that ended, as the journal has it.
@@ -58,6 +70,7 @@ impl Front {
             published: sequence,
             acknowledged: acknowledged.min(sequence),
             fence: 0,
+            fenced_by: FencedBy::default(),
             is_ended: true,
             is_closed: true,
         };
@@ -72,6 +85,20 @@ impl Front {
     /// when they are still to be written.
     pub(crate) fn open(&self, after: u64, epoch: u64) -> Reader {
         Reader::new(Arc::clone(&self.shared), after, epoch)
+    }
+
+    /// Ends the readers that were opened with an epoch below `epoch`, and tells them why (R-ASG-2).
+    pub(crate) fn fence(&self, epoch: u64, by: FencedBy) {
+        self.shared.mark.send_modify(|mark| {
+            if epoch > mark.fence {
+                (mark.fence, mark.fenced_by) = (epoch, by);
+            }
+        });
+    }
+
+    /// What finds this front again.
+    pub(crate) fn trace(&self) -> Trace {
+        Trace(Arc::downgrade(&self.shared))
     }
 
     /// The sequence of the last event that was published; 0 before the first.

@@ -22,8 +22,9 @@ use bytes::Bytes;
 use self::file::payload;
 pub(crate) use self::{
     append::{Log, Record, Recovered},
-    front::{Front, Terminal},
+    front::{Front, Terminal, Trace},
     reader::{Next, Omission, Reader, Why},
+    tail::FencedBy,
 };
 
 /// Sizes of one log. The defaults are what the daemon uses; tests make them small.

@@ -1,0 +1,167 @@
+//! Cancelling to the end: whatever the model's commands do to outlive their Turn, nothing of them runs at its settlement, and the Executor
+//! takes the next Turn (R-CAN-2, R-CAN-3, R-CAN-4, R-EVT-9).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::Context;
+use conformance::rig::{Observed, Process, Rig, Setup, scenario};
+use proto::client::Session;
+use proto::v1::event::Kind;
+use proto::v1::{self, CancelOutcome, ToolStatus, TurnStatus};
+use serde_json::json;
+
+/// A script that starts itself again in a session of its own and ends, for ever; each one notes its number. It gives up by itself one day,
+/// so that a bridge that cannot end it does not leave it to the machine.
+const CHAIN: &str =
+    "#!/bin/sh\n[ \"$2\" -gt 30000 ] && exit 0\necho \"$2\" > \"$1\"\nsetsid \"$0\" \"$1\" $(($2 + 1)) &\n";
+
+/// One way to outlive a Turn.
+struct Way {
+    name: &'static str,
+    command: &'static str,
+    /// The command lines that show that it is set up.
+    shows: &'static [&'static str],
+    /// The command is left in the background, and the model goes on; else the Turn waits for it.
+    in_background: bool,
+}
+
+const WAYS: &[Way] = &[
+    Way {
+        name: "nohup",
+        command: "nohup sleep 7101 >/dev/null 2>&1 & disown; sleep 7100",
+        shows: &["sleep 7100", "sleep 7101"],
+        in_background: false,
+    },
+    Way {
+        name: "double fork",
+        command: "(setsid sh -c 'sleep 7102 & exit 0' &) ; (env -i /usr/bin/setsid /bin/sh -c '/bin/sleep 7103 & exit 0' &) ; sleep 7100",
+        shows: &["sleep 7100", "sleep 7102", "/bin/sleep 7103"],
+        in_background: false,
+    },
+    Way {
+        name: "deaf",
+        command: "(trap '' TERM HUP INT QUIT PIPE; setsid sh -c 'while :; do sleep 7104; done' &) ; trap '' TERM HUP INT; sleep 7100; :",
+        shows: &["sleep 7100", "sleep 7104"],
+        in_background: false,
+    },
+    Way {
+        name: "stopped",
+        command: "sh -c 'kill -STOP $$; sleep 7105' & sleep 7100",
+        shows: &["sleep 7100", "sh -c kill -STOP $$; sleep 7105"],
+        in_background: false,
+    },
+    Way {
+        name: "many",
+        command: "for n in $(seq 100); do setsid sleep 7106 & done; sleep 7100",
+        shows: &["sleep 7100", "sleep 7106"],
+        in_background: false,
+    },
+    Way {
+        name: "terminals",
+        command: "setsid sleep 7107 & sleep 7108",
+        shows: &["sleep 7107", "sleep 7108"],
+        in_background: true,
+    },
+    Way {
+        name: "chain",
+        command: "setsid ./chain number 0 & sleep 7100",
+        shows: &["sleep 7100"],
+        in_background: false,
+    },
+    // The name of Codex's own helper, in the three places where a process has a name.
+    Way {
+        name: "disguised",
+        command: "setsid ./codex-code-mode-host 7109 & (printf codex-code-mode > /proc/self/comm; exec -a codex-code-mode-host sleep 7110) & \
+                  sh -c 'printf codex-code-mode > /proc/$$/comm; read never < pipe' & sleep 7100",
+        shows: &["sleep 7100", "./codex-code-mode-host 7109", "codex-code-mode-host 7110"],
+        in_background: false,
+    },
+];
+
+#[test]
+fn nothing_that_a_command_started_outlives_the_cancel() {
+    let rules = ["R-CAN-2", "R-CAN-3", "R-CAN-4", "R-EVT-2", "R-EVT-9"];
+    scenario("cancel_tree", &rules, Setup::outer(), async |rig| {
+        let workspace = rig.workspace().to_owned();
+        fs::write(workspace.join("chain"), CHAIN)?;
+        fs::set_permissions(workspace.join("chain"), fs::Permissions::from_mode(0o755))?;
+        fs::copy("/bin/sleep", workspace.join("codex-code-mode-host"))?;
+        rustix::fs::mknodat(rustix::fs::CWD, workspace.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)?;
+        let session = rig.session().await?;
+        rig.whole_turn(&session, "t-first", "hello").await?.completed()?;
+        let base = rig.family()?;
+        for way in WAYS {
+            cancelled_in_the_middle(rig, &session, &base, way).await.with_context(|| way.name)?;
+        }
+        Ok(())
+    });
+}
+
+async fn cancelled_in_the_middle(rig: &Rig, session: &Session, base: &[Process], way: &Way) -> anyhow::Result<()> {
+    let turn_id = format!("t-{}", way.name.replace(' ', "-"));
+    let yield_ms = if way.in_background { 250 } else { 30_000 };
+    let shell = json!([{"play": [{"shell": {"command": way.command, "yield_ms": yield_ms}}]}, {"play": ["hang"]}]);
+    rig.provider.reset();
+    rig.provider.script(&shell.to_string())?;
+    let ready = rig.prepare(session, rig.configuration(Vec::new())).await?;
+    anyhow::ensure!(ready.reused, "the Executor was replaced");
+    session.start(&ready, &turn_id, proto::client::text_input(way.name)).await?;
+    let (mut events, mut seen) = (session.turn_events(&turn_id), Observed::default());
+    seen.until(&mut events, |kind| matches!(kind, Kind::ToolStarted(_)).then_some(())).await?;
+    for command in way.shows {
+        rig.wait_for_process(|process| process.command == *command).await?;
+    }
+    let chain = rig.workspace().join("number");
+    if way.name == "chain" {
+        rig.wait_for_process(|process| process.command.contains("./chain")).await?;
+    }
+    if way.in_background {
+        rig.provider.wait_for(|requests| requests.len() == 2).await?;
+    }
+    let answer = session.cancel(&turn_id, None).await?;
+    // Settled means gone, at this very moment; one look at a tree that changes may miss something.
+    let left = surplus(rig, base)?;
+    let number = fs::read_to_string(&chain).unwrap_or_default();
+    anyhow::ensure!(answer.outcome() == CancelOutcome::Settled, "{answer:?}");
+    anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
+
+    let seen = seen.to_the_end(&mut events).await?;
+    let end = seen.end()?;
+    let want = (TurnStatus::Cancelled, v1::EndCause::Requested);
+    anyhow::ensure!((end.status(), end.cause()) == want && end.failure.is_none(), "it ended so: {end:?}");
+    let tools: Vec<_> = seen.kinds().filter_map(tool).collect();
+    anyhow::ensure!(tools == [(ToolStatus::Incomplete, None)], "{tools:?}");
+
+    rig.provider.reset();
+    let next = rig.whole_turn(session, &format!("{turn_id}-next"), "go on").await?;
+    next.completed()?;
+    rig.only(base).await?;
+    anyhow::ensure!(fs::read_to_string(&chain).unwrap_or_default() == number, "the chain goes on");
+    Ok(())
+}
+
+fn tool(kind: &Kind) -> Option<(ToolStatus, Option<i32>)> {
+    if let Kind::ToolCompleted(end) = kind { Some((end.status(), end.exit_code)) } else { None }
+}
+
+/// What runs below the daemon beside these, the Harness's own helper excepted: that is known by its file and not by its name.
+fn surplus(rig: &Rig, base: &[Process]) -> anyhow::Result<Vec<Process>> {
+    let mut found: Vec<Process> = Vec::new();
+    for _ in 0..5 {
+        let family = rig.family()?.into_iter().filter(|process| {
+            let known = base.iter().any(|one| one.pid == process.pid && one.started == process.started);
+            !known && !process.zombie && !is_helper(process) && !found.contains(process)
+        });
+        found.extend(family.collect::<Vec<_>>());
+    }
+    Ok(found)
+}
+
+fn is_helper(process: &Process) -> bool {
+    let package = conformance::rig::codex().ok().and_then(|codex| codex.canonicalize().ok());
+    let program = fs::read_link(format!("/proc/{}/exe", process.pid)).ok();
+    let inside = |program: &Path, codex: &Path| codex.parent().is_some_and(|bin| program.starts_with(bin));
+    package.zip(program).is_some_and(|(codex, program)| program != codex && inside(&program, &codex))
+}
