@@ -6,7 +6,7 @@
 use std::time::SystemTime;
 
 use adapters::harness::{
-    AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, NativeEnd, Report, Settlement, Usage,
+    AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, NativeEnd, Report, Settlement, Standing, Usage,
 };
 
 use super::{
@@ -386,7 +386,11 @@ impl Turn {
                 let stopped = matches!(self.cancel, Some(CancelCause::BridgeStopped | CancelCause::Released));
                 self.abandon(call_id, if stopped { AbandonReason::ExecutionLost } else { reason })
             }
-            Report::Standing(_) => Vec::new(),
+            Report::Standing(standing) => {
+                // The end that follows was asked for: the Harness had not told it (R-EVT-10).
+                self.reconciled |= standing == Standing::Over;
+                Vec::new()
+            }
             Report::ProviderRetry(retry) => emit(Event::ProviderRetry(retry)),
             Report::Usage(usage) => {
                 self.usage = Some(usage);
