@@ -64,6 +64,12 @@ fn the_file_of_a_turn_fails() {
 }
 
 #[test]
+fn the_disk_is_full_under_the_events_of_a_turn() {
+    let full = |pass| vec![Fault { armed: format!("log.append.before=error:ENOSPC@{pass}"), dies: false }];
+    table("log", &[1, 2, 3, 5].map(full));
+}
+
+#[test]
 fn the_pipe_to_the_harness_fails() {
     let rows: Vec<_> = NATIVE.iter().map(|method| faults(&format!("native.{method}"), 1, "EIO")).collect();
     table("native", &rows);
