@@ -382,9 +382,13 @@ impl Turn {
             Event::Completed { native: told, end, .. } if fits(&told) && !*ended => {
                 *native = Some(told.clone());
                 *ended = true;
-                let asked = matches!(cause, Cause::Asked);
+                let end = match cause {
+                    Cause::Asked => native_end(end, true),
+                    // What came behind the fault may rest on what was lost by it.
+                    Cause::Fault(failure) => failed(failure.clone()),
+                };
                 self.report_started(&told, out);
-                out.push(Effect::Report(Report::Ended(native_end(end, asked))));
+                out.push(Effect::Report(Report::Ended(end)));
             }
             Event::Exited { exit, foreign_signal, said } => {
                 if !*ended {
