@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use conformance::rig::{Observed, Process, Rig, Setup, function, is_long, scenario, text_result};
 use proto::client::{Session, text_input};
-use proto::v1::{self, CancelOutcome, EndCause, TurnStatus, event::Kind};
+use proto::v1::{CancelOutcome, EndCause, TurnStatus, event::Kind};
 use tokio::time;
 
 const ROUNDS: usize = 15;
