@@ -14,7 +14,7 @@ use crate::{
     turn::{
         calls::{self, Digest, Known},
         event::{CancelCause, Event},
-        log::{Front, Log, Record},
+        log::{Front, Log, Record, Trace},
         machine::{Effect, Input, Phase, Turn},
         split::split,
     },
@@ -264,7 +264,7 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
-        let front = self.unwritten.is_none().then(|| self.log.reader().trace()).unwrap_or_default();
+        let front = if self.unwritten.is_none() { self.log.reader().trace() } else { Trace::default() };
         Past { row: self.row, number: self.number, content: self.content, front, snapshot }
     }
 
