@@ -5,5 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codex;
+#[cfg(any(test, failpoints))]
+pub mod failpoint;
 pub mod harness;
 pub mod native;

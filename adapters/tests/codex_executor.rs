@@ -98,6 +98,7 @@ impl Bench {
             workspace: Some(self.workspace.clone()),
             configuration: Arc::new(configuration),
             model_key: Some("sk-canary".to_owned().into()),
+            resume: None,
         };
         tokio::time::timeout(PATIENCE, self.codex.prepare(launch)).await.unwrap()
     }

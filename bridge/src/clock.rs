@@ -3,8 +3,18 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Now.
+#[cfg(not(failpoints))]
 pub(crate) fn now() -> SystemTime {
     SystemTime::now()
+}
+
+/// Now, by a clock that may have been set wrong.
+#[cfg(failpoints)]
+pub(crate) fn now() -> SystemTime {
+    let jump = adapters::failpoint::clock();
+    let by = std::time::Duration::from_secs(jump.unsigned_abs());
+    let now = SystemTime::now();
+    if jump < 0 { now.checked_sub(by) } else { now.checked_add(by) }.unwrap_or(UNIX_EPOCH)
 }
 
 /// Milliseconds since 1970 of a stamp; zero for one before.

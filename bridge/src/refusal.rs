@@ -23,7 +23,9 @@ pub(crate) enum Reason {
     NativeHistoryUnavailable,
     NotAuthorized,
     NotFound,
+    ObserverTooSlow,
     Overloaded,
+    PayloadTooLarge,
     PreparationCapacity,
     PreparationConflict,
     PreparationFailed,
@@ -33,6 +35,7 @@ pub(crate) enum Reason {
     TurnCancelled,
     TurnConflict,
     UnknownCall,
+    Unsupported,
     UnsupportedConfiguration,
 }
 

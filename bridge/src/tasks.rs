@@ -14,8 +14,12 @@ pub(crate) enum Kind {
     Session,
     /// Prepares one Executor and hands it to its Session.
     Preparation,
+    /// Carries out the daemon's drain. Its end is the answer of everybody who asked for it.
+    Drain,
     /// Looks at what a Harness supports.
     Probe,
+    /// Reads a Turn's events for one observer. It ends with its stream.
+    Observer,
     /// Removes a Session's native home.
     Removal,
 }

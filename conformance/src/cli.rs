@@ -10,6 +10,7 @@ use proto::client::{Client, Endpoint};
 use proto::v1;
 use tokio::io::AsyncReadExt;
 
+use crate::check::{self, Subject};
 use crate::demo::{self, DemoArgs};
 use crate::provider::Provider;
 use crate::script::Script;
@@ -31,6 +32,9 @@ enum Command {
     Provider(ProviderArgs),
     /// Plays a Harness by a script.
     Child(ChildArgs),
+    /// Checks any bridge on this machine, rule by rule, with the bundled provider as the model. Exits with 1 when a rule is
+    /// broken.
+    Check(CheckArgs),
     /// Runs three Turns of the real Codex through a daemon: a text, a function call, a cancel. The model is the bundled
     /// provider, or a real one when `OPENAI_API_KEY` is set.
     Demo(DemoArgs),
@@ -66,6 +70,22 @@ struct ChildArgs {
     /// The arguments that the Harness would get.
     #[arg(last = true)]
     args: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// Where the bridge listens, `unix:PATH`.
+    #[arg(long)]
+    endpoint: Endpoint,
+    /// A directory below one of the bridge's workspace roots; each Session gets a folder in it, which is removed again.
+    #[arg(long)]
+    workspace: PathBuf,
+    /// The Harness that is driven.
+    #[arg(long, default_value = "codex")]
+    harness: String,
+    /// A model that the Harness knows; the bundled provider plays it.
+    #[arg(long, default_value = "gpt-5.5")]
+    model: String,
 }
 
 #[derive(Debug, Args)]
@@ -112,6 +132,15 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Child(args) => {
             let program = Script::read(&args.script)?.child.context("the script has no child part")?;
             child::run(program, &args.args, args.keep.as_deref())
+        }
+        Command::Check(args) => {
+            let CheckArgs { endpoint, workspace, harness, model } = args;
+            let workspace = workspace.canonicalize().with_context(|| format!("find {}", workspace.display()))?;
+            let subject = Subject { endpoint, workspace, harness, model };
+            let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
+            let report = runtime.block_on(check::check(&subject))?;
+            writeln!(std::io::stdout(), "{report}").context("write the report")?;
+            Ok(ExitCode::from(u8::from(!report.failed().is_empty())))
         }
         Command::Demo(args) => {
             let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;

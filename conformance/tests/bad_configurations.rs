@@ -224,7 +224,7 @@ fn the_configuration_of_a_live_executor_is_frozen() {
 }
 
 #[test]
-fn another_key_is_taken_until_there_is_native_history() {
+fn another_key_is_taken_and_the_history_goes_on_with_it() {
     scenario("other_credential", &["R-PRE-6"], Setup::default(), async |rig| {
         let session = rig.session().await?;
         let client = rig.client().await?;
@@ -233,6 +233,7 @@ fn another_key_is_taken_until_there_is_native_history() {
             preparation_id: id.into(),
             configuration: Some(rig.configuration(Vec::new())),
             credentials: key(value),
+            resume: None,
         };
         // The same preparation takes the newer key while its handle is unused.
         let first = client.prepare(request("p-1", "sk-first")).await?;
@@ -249,16 +250,24 @@ fn another_key_is_taken_until_there_is_native_history() {
         assert!(!third.reused);
         session.start(&third, "t-1", text_input("hello")).await?;
         conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
-        // Now the Executor has history, which goes on with the key that it has.
-        let refused = refusal(client.prepare(request("p-3", "sk-fourth")).await, Reason::ConfigurationConflict);
-        refused.at("credentials").with("field", "credentials").hides("sk-");
-        let ready = client.prepare(request("p-4", "sk-third")).await?;
-        assert!(ready.reused);
-        session.start(&ready, "t-2", text_input("again")).await?;
+        // The same key finds the idle Executor; another one retires it, and the new one goes on with its history.
+        let ready = client.prepare(request("p-3", "sk-third")).await?;
+        assert!(ready.reused && !ready.settings_changed);
+        let release =
+            v1::ReleasePreparationRequest { assignment: Some(session.assignment().clone()), handle: ready.handle };
+        client.release_preparation(release).await?;
+        let fourth = client.prepare(request("p-4", "sk-fourth")).await?;
+        assert!(!fourth.reused && !fourth.settings_changed);
+        let fifth = client.prepare(request("p-4", "sk-fifth")).await?;
+        assert_ne!(fourth.executor_id, fifth.executor_id);
+        session.start(&fifth, "t-2", text_input("again")).await?;
         conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-2")).await?.completed()?;
         let used: Vec<_> =
             rig.provider.model_requests().iter().map(|r| r.header("authorization").map(str::to_owned)).collect();
-        assert_eq!(used, vec![Some("Bearer sk-third".to_owned()); 2]);
+        assert_eq!(used, ["sk-third", "sk-fifth"].map(|key| Some(format!("Bearer {key}"))));
+        assert!(rig.provider.model_requests()[1].body.contains("hello"), "the history is gone");
+        let native = async |turn_id| session.turn(turn_id).await.map(|turn| turn.native.unwrap_or_default().session_id);
+        assert_eq!(native("t-1").await?, native("t-2").await?);
         Ok(())
     });
 }

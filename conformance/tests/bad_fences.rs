@@ -18,7 +18,8 @@ async fn bound(rig: &Rig, id: &str, assignment: &str, epoch: u64) -> anyhow::Res
 }
 
 async fn release(client: &Client, fence: v1::AssignmentRef) -> anyhow::Result<v1::ReleaseAssignmentResponse> {
-    Ok(client.release_assignment(v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: false }).await?)
+    let request = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: false, principal: None };
+    Ok(client.release_assignment(request).await?)
 }
 
 #[test]

@@ -102,6 +102,7 @@ fn unknown_enums_and_unset_choices_are_refused() {
             preparation_id: "p-1".into(),
             configuration: None,
             credentials: Vec::new(),
+            resume: None,
         };
         invalid(client.prepare(without).await.map(drop), "configuration");
         undisturbed(rig).await
@@ -115,7 +116,8 @@ fn the_input_of_a_turn_is_checked_before_the_handle() {
         let client = rig.client().await?;
         let start = async |input: Vec<v1::InputPart>| {
             let assignment = Some(session.assignment().clone());
-            let request = v1::StartTurnRequest { assignment, handle: "hdl-none".into(), turn_id: "t-1".into(), input };
+            let (handle, turn_id, max_duration) = ("hdl-none".into(), "t-1".into(), None);
+            let request = v1::StartTurnRequest { assignment, handle, turn_id, input, max_duration };
             client.start_turn(request).await.map(drop)
         };
         let text = |text: &str| text_input(text).remove(0);

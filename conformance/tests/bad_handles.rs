@@ -26,6 +26,7 @@ fn preparation(rig: &Rig, session: &Session, id: &str) -> v1::PrepareExecutionRe
         preparation_id: id.into(),
         configuration: Some(rig.configuration(Vec::new())),
         credentials: vec![v1::Credential { name: "model".into(), value: MODEL_KEY.into() }],
+        resume: None,
     }
 }
 
@@ -200,7 +201,7 @@ fn without_room_the_same_turn_can_be_tried_again_later() {
         rig.whole_turn(&first, "t-2", "hello").await?.completed()?;
         // A release makes room, and the same preparation succeeds.
         let fence = v1::AssignmentRef { epoch: 2, ..first.assignment().clone() };
-        let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true };
+        let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true, principal: None };
         let released = client.release_assignment(release).await?;
         assert_eq!(released.outcome(), v1::ReleaseOutcome::Confirmed, "{released:?}");
         let ready = client.prepare(preparation(rig, &second, "p-1")).await?;

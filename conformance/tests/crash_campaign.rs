@@ -192,7 +192,7 @@ async fn rebound(rig: &Rig, id: &str, told: &Told) -> anyhow::Result<Session> {
     if !told.release_sent {
         return Ok(bind(rig, client, fence(id, 4)).await?);
     }
-    let request = v1::ReleaseAssignmentRequest { assignment: Some(fence(id, 4)), remove_home: true };
+    let request = v1::ReleaseAssignmentRequest { assignment: Some(fence(id, 4)), remove_home: true, principal: None };
     match client.release_assignment(request).await {
         Ok(released) => anyhow::ensure!(
             released.outcome() == v1::ReleaseOutcome::Confirmed && released.home_removed,

@@ -41,7 +41,8 @@ fn is_cancelled(end: &v1::TurnEnded, cause: v1::EndCause) {
 }
 
 async fn history_is_gone(rig: &Rig, session: &Session) {
-    let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
+    let functions = vec![function(FUNCTION, r#"{"type":"object"}"#)];
+    let refused = session.prepare(rig.configuration(functions), Vec::new()).await;
     refusal(refused, Reason::NativeHistoryUnavailable);
 }
 
@@ -180,7 +181,7 @@ fn what_a_turn_leaves_behind_is_gone_when_it_is_over() {
             let functions = vec![function(FUNCTION, r#"{"type":"object"}"#)];
             assert!(rig.prepare(&session, rig.configuration(functions)).await?.reused);
             let fence = v1::AssignmentRef { epoch: 2, ..session.assignment().clone() };
-            let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true };
+            let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true, principal: None };
             let released = rig.client().await?.release_assignment(release).await?;
             assert_eq!(released.outcome(), v1::ReleaseOutcome::Confirmed, "{released:?}");
             bystander.undisturbed(rig).await?;
@@ -200,7 +201,7 @@ fn a_release_ends_a_deaf_harness() {
         child.wait_for_mark(MARK).await?;
         let observing = observed(&session);
         let fence = v1::AssignmentRef { epoch: 2, ..session.assignment().clone() };
-        let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true };
+        let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true, principal: None };
         let released = rig.client().await?.release_assignment(release.clone()).await?;
         assert_eq!(released.outcome(), v1::ReleaseOutcome::Confirmed, "{released:?}");
         assert!(released.home_removed && released.detail.is_empty(), "{released:?}");

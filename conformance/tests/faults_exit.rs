@@ -65,10 +65,14 @@ fn exited(child: &FaultChild, observed: &Observed, (code, signal): Ended, at: Sy
     Ok(())
 }
 
-/// A Session that had a Turn is never given a new thread.
-async fn history_is_gone(rig: &Rig, session: &Session) {
+/// A Session with a native history is never given a new thread, whether the history is named or not; the child has written none.
+async fn history_is_gone(rig: &Rig, session: &Session) -> anyhow::Result<()> {
+    let native = session.turn("t-1").await?.native.context("the Turn never began natively")?.session_id;
     let refused = session.prepare(rig.configuration(functions()), Vec::new()).await;
-    refusal(refused, Reason::NativeHistoryUnavailable);
+    refusal(refused, Reason::NativeHistoryUnavailable).with("history", "not_named").with("native_session_id", &native);
+    let refused = rig.resume(session, rig.configuration(functions()), &native).await;
+    refusal(refused, Reason::NativeHistoryUnavailable).with("history", "missing");
+    Ok(())
 }
 
 #[test]
@@ -96,7 +100,7 @@ fn every_kind_of_end_is_told_as_it_was() {
             let story = ["turn_started", "message_started", "message_delta", "message_discarded", "turn_ended"];
             assert_eq!(observed.story(), story);
             assert_eq!(observed.deltas(), "Let me look.");
-            history_is_gone(rig, &session).await;
+            history_is_gone(rig, &session).await?;
             assert_eq!(session.turn("t-1").await?.ended.as_ref(), Some(observed.end()?));
             bystander.undisturbed(rig).await?;
         }
@@ -145,7 +149,9 @@ fn an_end_at_any_place_closes_what_is_open() {
             }
             let state = session.turn("t-1").await?;
             assert_eq!((state.phase(), state.required_actions.len()), (v1::TurnPhase::Ended, 0));
-            history_is_gone(rig, &session).await;
+            if state.native.is_some() {
+                history_is_gone(rig, &session).await?;
+            }
             bystander.undisturbed(rig).await.with_context(|| format!("{place:?}"))?;
         }
         Ok(())
@@ -162,7 +168,7 @@ fn an_end_behind_the_end_of_the_turn_changes_nothing_of_it() {
             observed.completed().with_context(|| format!("{fault:?}"))?;
             assert_eq!(observed.messages().last(), Some(&"All is well."));
             bystander.undisturbed(rig).await?;
-            history_is_gone(rig, &session).await;
+            history_is_gone(rig, &session).await?;
         }
         Ok(())
     });

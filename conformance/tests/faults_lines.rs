@@ -92,7 +92,7 @@ fn what_is_no_message_is_skipped_wherever_it_comes() {
 
 async fn release(rig: &Rig, session: &Session) -> anyhow::Result<()> {
     let fence = v1::AssignmentRef { epoch: 2, ..session.assignment().clone() };
-    let request = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true };
+    let request = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true, principal: None };
     let released = rig.client().await?.release_assignment(request).await?;
     anyhow::ensure!(released.outcome() == v1::ReleaseOutcome::Confirmed && released.home_removed, "{released:?}");
     Ok(())

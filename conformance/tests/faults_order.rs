@@ -221,7 +221,7 @@ fn an_answer_that_comes_back_as_something_else_is_unconfirmed() {
             // The Harness ended the Turn in order, so its Executor is as good as before.
             assert!(rig.prepare(&session, rig.configuration(functions())).await?.reused);
             let fence = v1::AssignmentRef { epoch: 2, ..session.assignment().clone() };
-            let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true };
+            let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true, principal: None };
             rig.client().await?.release_assignment(release).await?;
         }
         bystander.undisturbed(rig).await

@@ -41,6 +41,7 @@ fn preparation(rig: &Rig, session: &Session, id: &str) -> v1::PrepareExecutionRe
         preparation_id: id.into(),
         configuration: Some(rig.configuration(Vec::new())),
         credentials: vec![v1::Credential { name: "model".into(), value: MODEL_KEY.into() }],
+        resume: None,
     }
 }
 

@@ -74,6 +74,12 @@ fn tests_wait_for_events_and_not_for_time() {
 }
 
 #[test]
+fn the_wall_clock_is_read_in_one_place() {
+    let room = |path: &str| ["bridge/src", "adapters/src"].iter().any(|room| in_room(path, room));
+    report(sources(room).iter().flat_map(|file| clocks(&file.path, &file.text)).collect());
+}
+
+#[test]
 fn no_file_names_a_place_of_one_machine_or_a_registry() {
     report(tree().iter().flat_map(|file| places(&file.path, &file.text)).collect());
 }
@@ -247,6 +253,22 @@ fn sleeps(path: &str, text: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// The one module of the daemon that reads the wall clock. It may jump, so nothing but a stamp may depend on it.
+const CLOCK: &str = "bridge/src/clock.rs";
+
+fn clocks(path: &str, text: &str) -> Vec<String> {
+    let is_test = path.contains("/tests/") || path.ends_with("tests.rs");
+    let code = code(text);
+    // Test modules stand last in their file.
+    let lines = (1..).zip(code.lines()).take_while(|(_, line)| !line.trim_start().starts_with("#[cfg(test)]"));
+    lines
+        .filter(|(_, line)| {
+            path != CLOCK && !is_test && (line.contains("SystemTime::now") || line.contains("Utc::now"))
+        })
+        .map(|(number, _)| format!("{path}:{number}: the wall clock is read in {CLOCK} only; a limit is tokio's time"))
+        .collect()
 }
 
 /// Absolute paths of one machine, and addresses of package registries. The words are put together here so that this
@@ -483,6 +505,14 @@ fn banned_calls_are_found() {
 fn sleeps_are_found_in_tests_only() {
     finds(&sleeps("a/src/x.rs", "sleep(d);\n#[cfg(test)]\nmod tests {\ntime::sleep(d);\n"), &["a/src/x.rs:4"]);
     finds(&sleeps("a/tests/x.rs", "std::thread::sleep(d);\ncontrol.sleep(d);\n"), &["a/tests/x.rs:1"]);
+}
+
+#[test]
+fn readings_of_the_wall_clock_are_found() {
+    let text = "// SystemTime::now\nlet at = SystemTime::now();\n#[cfg(test)]\nmod tests { SystemTime::now(); }\n";
+    finds(&clocks("bridge/src/x.rs", text), &["bridge/src/x.rs:2"]);
+    finds(&clocks(CLOCK, text), &[]);
+    finds(&clocks("bridge/src/x/tests.rs", text), &[]);
 }
 
 #[test]

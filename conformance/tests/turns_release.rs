@@ -90,7 +90,11 @@ fn a_released_session_takes_a_new_assignment_only() {
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
         // It needs a higher epoch.
-        let same = v1::ReleaseAssignmentRequest { assignment: Some(session.assignment().clone()), remove_home: false };
+        let same = v1::ReleaseAssignmentRequest {
+            assignment: Some(session.assignment().clone()),
+            remove_home: false,
+            principal: None,
+        };
         refused(rig.client().await?.release_assignment(same).await, Reason::AssignmentConflict)?;
         session.release(false).await?;
         let refusal = refused(session.turn("t-1").await, Reason::AssignmentStale)?;

@@ -125,10 +125,16 @@ pub(super) fn initialize() -> impl Serialize {
     }
 }
 
-/// Parameters of `thread/start`.
+/// Parameters of `thread/start`, and of `thread/resume`: a resumed thread forgets some of them, so it is given all (R-PRE-4).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ThreadStart<'a> {
+    /// The thread to be resumed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread_id: Option<&'a str>,
+    /// Without it the whole history is in the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exclude_turns: Option<bool>,
     cwd: &'a Path,
     model: &'a str,
     model_provider: &'static str,
@@ -138,7 +144,9 @@ pub(super) struct ThreadStart<'a> {
     base_instructions: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     developer_instructions: Option<&'a str>,
-    dynamic_tools: Vec<DynamicTool<'a>>,
+    /// A resumed thread has those of its start, and takes no others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dynamic_tools: Option<Vec<DynamicTool<'a>>>,
     config: ThreadConfig<'a>,
 }
 
@@ -183,9 +191,18 @@ pub(super) struct Surroundings<'a> {
     pub(super) isolation: Isolation,
     pub(super) trust_workspace: bool,
     pub(super) model_key: Option<&'a SecretString>,
+    /// The thread to be resumed; none starts one.
+    pub(super) resume: Option<&'a str>,
 }
 
-/// The parameters of `thread/start` for a configuration.
+/// What the bridge and its operator set beside the configuration, as a text that differs when one of it does.
+pub(super) fn settings(isolation: Isolation, trust_workspace: bool) -> String {
+    let isolation = sandbox_kind(isolation);
+    let file = start_up_file(&Mark::new("-", "-"));
+    format!("{file}\n{isolation} {APPROVAL_POLICY} trust={trust_workspace} retries={STREAM_RETRIES}")
+}
+
+/// The parameters of `thread/start` or `thread/resume` for a configuration.
 ///
 /// # Errors
 /// What an admission would have refused.
@@ -194,7 +211,7 @@ pub(super) fn thread_start<'a>(
     surroundings: &Surroundings<'a>,
 ) -> Result<ThreadStart<'a>, crate::harness::NotAdmitted> {
     let native = admission::harness_config(&configuration.harness_config)?;
-    let dynamic_tools = configuration.functions.iter().enumerate().map(|(index, function)| {
+    let functions = configuration.functions.iter().enumerate().map(|(index, function)| {
         let input_schema = admission::parameters(index, &function.parameters)?;
         Ok(DynamicTool { kind: "function", name: &function.name, description: &function.description, input_schema })
     });
@@ -208,7 +225,10 @@ pub(super) fn thread_start<'a>(
     };
     let trust_level = if surroundings.trust_workspace { "trusted" } else { "untrusted" };
     let projects = trust_keys(surroundings.workspace).into_iter().map(|path| (path, Project { trust_level }));
+    let dynamic_tools = functions.collect::<Result<_, _>>()?;
     Ok(ThreadStart {
+        thread_id: surroundings.resume,
+        exclude_turns: surroundings.resume.map(|_| true),
         cwd: surroundings.workspace,
         model: &configuration.model,
         model_provider: PROVIDER,
@@ -219,9 +239,35 @@ pub(super) fn thread_start<'a>(
         },
         base_instructions: native.base_instructions,
         developer_instructions: Some(configuration.instructions.as_str()).filter(|text| !text.is_empty()),
-        dynamic_tools: dynamic_tools.collect::<Result<_, _>>()?,
+        dynamic_tools: surroundings.resume.is_none().then_some(dynamic_tools),
         config: ThreadConfig { model_providers: BTreeMap::from([(PROVIDER, provider)]), projects: projects.collect() },
     })
+}
+
+/// Parameters of `thread/inject_items`: a text of the developer behind what the history has. A resumed thread goes on with the instructions
+/// that stand in its history, whatever it is given (R-PRE-6).
+pub(super) fn instructions<'a>(thread_id: &'a str, text: &'a str) -> impl Serialize + 'a {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct InjectItems<'a> {
+        thread_id: &'a str,
+        items: [Message<'a>; 1],
+    }
+    #[derive(Serialize)]
+    struct Message<'a> {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        role: &'static str,
+        content: [Text<'a>; 1],
+    }
+    #[derive(Serialize)]
+    struct Text<'a> {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        text: &'a str,
+    }
+    let content = [Text { kind: "input_text", text }];
+    InjectItems { thread_id, items: [Message { kind: "message", role: "developer", content }] }
 }
 
 /// The only policy: nobody is there to be asked (R-PLC-1).

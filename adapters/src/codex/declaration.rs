@@ -48,7 +48,10 @@ pub(super) const SWITCHED_OFF: &[&str] =
 
 /// The declaration for what was found on this machine.
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
-    use Capability::{FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, ParallelFunctionCalls, Usage};
+    use Capability::{
+        FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls,
+        SessionResume, Usage,
+    };
     let Found { program, version, trouble } = found;
     let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
     Declaration {
@@ -57,7 +60,16 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
         version,
         availability,
         none: Vec::new(),
-        workspace: vec![LocalEnvironment, FunctionTools, ParallelFunctionCalls, MessageObservation, Usage, HomeRemoval],
+        workspace: vec![
+            LocalEnvironment,
+            FunctionTools,
+            ParallelFunctionCalls,
+            SessionResume,
+            NativeSessionRecovery,
+            MessageObservation,
+            Usage,
+            HomeRemoval,
+        ],
         limits: Limits {
             function_names: FunctionNames {
                 pattern: NAME_PATTERN,

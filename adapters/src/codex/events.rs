@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::wire;
-use crate::harness::{FileEdit, FileEditKind, MessagePhase, ReasoningText, Report, Tool, ToolEnd, ToolStatus, Usage};
+use crate::harness::{
+    FileEdit, FileEditKind, MessagePhase, ProvedMessage, ReasoningText, Report, Tool, ToolEnd, ToolStatus, Usage,
+};
 
 /// The items of one Turn.
 #[derive(Debug, Default)]
@@ -15,6 +17,8 @@ pub(super) struct Items {
     /// Tokens of the thread before this Turn.
     before: wire::Tokens,
     total: wire::Tokens,
+    /// The last message that was completed.
+    last_message: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +33,7 @@ enum Open {
 impl Items {
     /// Items of a Turn on a thread that had used `before`.
     pub(super) fn new(before: wire::Tokens) -> Self {
-        Self { open: BTreeMap::new(), stopping: false, before, total: before }
+        Self { open: BTreeMap::new(), stopping: false, before, total: before, last_message: None }
     }
 
     /// Tokens of the thread so far.
@@ -80,6 +84,7 @@ impl Items {
             wire::Item::UserMessage | wire::Item::Call(_) => return true,
             wire::Item::Message(wire::MessageItem { id, text, phase }) => {
                 let phase = phase.and_then(|phase| message_phase(&phase));
+                self.last_message = Some(id.clone());
                 let started = Report::MessageStarted { id: id.clone() };
                 (id.clone(), started, Report::MessageCompleted { id, text, phase })
             }
@@ -164,16 +169,37 @@ impl Items {
             return false;
         }
         self.total = total;
+        out.push(Report::Usage(self.since_before()));
+        true
+    }
+
+    fn since_before(&self) -> Usage {
         let since = |now: Option<u64>, before: Option<u64>| now.map(|now| now.saturating_sub(before.unwrap_or(0)));
-        let before = self.before;
-        out.push(Report::Usage(Usage {
+        let (total, before) = (self.total, self.before);
+        Usage {
             input: since(total.input_tokens, before.input_tokens),
             cached_input: since(total.cached_input_tokens, before.cached_input_tokens),
             output: since(total.output_tokens, before.output_tokens),
             reasoning_output: since(total.reasoning_output_tokens, before.reasoning_output_tokens),
             total: since(total.total_tokens, before.total_tokens),
-        }));
-        true
+        }
+    }
+
+    /// Tokens of the thread before this Turn, told late.
+    pub(super) fn used_before(&mut self, total: wire::Tokens) {
+        (self.before, self.total) = (total, total);
+    }
+
+    /// What history has of this Turn and was not told: its last message, and its usage.
+    pub(super) fn missed(&mut self, message: Option<ProvedMessage>, usage: Option<Usage>, out: &mut Vec<Report>) {
+        if let Some(ProvedMessage { id, text, phase }) = message
+            && self.last_message.as_ref() != Some(&id)
+        {
+            self.open.remove(&id);
+            out.push(Report::MessageCompleted { id, text, phase });
+        }
+        let told = self.since_before();
+        out.extend(usage.filter(|usage| *usage != told && usage.total >= told.total).map(Report::Usage));
     }
 
     fn work_status(&self, status: &str) -> ToolStatus {
@@ -208,7 +234,7 @@ fn file_change(changes: Vec<wire::Change>) -> Tool {
     Tool::FileChange { edits: changes.into_iter().map(edit).collect() }
 }
 
-fn message_phase(phase: &str) -> Option<MessagePhase> {
+pub(super) fn message_phase(phase: &str) -> Option<MessagePhase> {
     match phase {
         "commentary" => Some(MessagePhase::Commentary),
         "partial_answer" => Some(MessagePhase::PartialAnswer),
@@ -269,6 +295,38 @@ mod tests {
                 r#"MessageCompleted { id: "m", text: "Hello", phase: Some(FinalAnswer) }"#,
             ],
         );
+    }
+
+    #[test]
+    fn what_history_has_and_was_not_told_is_told() {
+        let usage = |total| Some(Usage { total: Some(total), ..Usage::default() });
+        let message = |id: &str| Some(ProvedMessage { id: id.into(), text: "all".into(), phase: None });
+        let (mut items, mut out) = (Items::default(), Vec::new());
+        items.started(item(r#"{"type":"agentMessage","id":"m"}"#), &mut out);
+        out.clear();
+        items.missed(message("m"), usage(7), &mut out);
+        let said = r#"MessageCompleted { id: "m", text: "all", phase: None }"#;
+        let used =
+            "Usage(Usage { input: None, cached_input: None, output: None, reasoning_output: None, total: Some(7) })";
+        check(&out, &[said, used]);
+        // What was told is not told again.
+        let (mut items, mut out) = (Items::default(), Vec::new());
+        items.completed(item(r#"{"type":"agentMessage","id":"m","text":"all"}"#), &mut out);
+        items.used(tokens(7), &mut out);
+        out.clear();
+        let told = Usage { total: Some(7), input: Some(6), ..Usage::default() };
+        items.missed(message("m"), Some(told), &mut out);
+        items.missed(None, usage(6), &mut out);
+        check(&out, &[]);
+    }
+
+    #[test]
+    fn tokens_of_before_are_not_of_this_turn() {
+        let (mut items, mut out) = (Items::new(tokens(10)), Vec::new());
+        items.used_before(tokens(100));
+        items.used(tokens(130), &mut out);
+        let used = Usage { total: Some(30), input: Some(30), ..Usage::default() };
+        assert_eq!(out, [Report::Usage(used)]);
     }
 
     #[test]

@@ -28,13 +28,16 @@ use crate::{
     harness::{BoxFuture, Exit, Failure, FailureCode, Order, Report},
     native::{
         lines::{Line, LineError, LineReader},
+        lock::Lock,
         process::{self, Control, ExitStatus},
         rpc::{self, SendError, Writer},
         tree::{self, ProcessId, Surplus},
     },
 };
 
+mod aftermath;
 mod inbox;
+mod standing;
 
 /// Codex's own helper programs, as the kernel has their names (15 bytes): they stay between Turns.
 const HELPERS: &[&str] = &["codex-code-mode"];
@@ -61,6 +64,12 @@ pub(super) struct Parts {
     pub(super) cleaner: Cleaner,
     pub(super) next_id: u64,
     pub(super) thread_id: String,
+    /// Codex's home, where the history is.
+    pub(super) home: PathBuf,
+    /// Held as long as the process may write to the history.
+    pub(super) lock: Lock,
+    /// Tokens that the thread had used before.
+    pub(super) used: wire::Tokens,
     /// The folder of the program and its helpers.
     pub(super) package: PathBuf,
     pub(super) functions: Vec<String>,
@@ -83,6 +92,8 @@ pub(super) struct Owner {
     orphaned: bool,
     reports: mpsc::Sender<Report>,
     thread_id: String,
+    home: PathBuf,
+    lock: Lock,
     package: PathBuf,
     next_id: u64,
     /// What we asked and was not answered.
@@ -106,6 +117,7 @@ pub(super) struct Owner {
     early: Vec<Report>,
     past: VecDeque<String>,
     skipped: Skipped,
+    quiet: standing::Quiet,
 }
 
 /// How far the process is from its end.
@@ -138,6 +150,7 @@ enum Asked {
     Start,
     Interrupt,
     Clean,
+    Standing,
 }
 
 enum Background {
@@ -178,6 +191,9 @@ impl Owner {
             cleaner,
             next_id,
             thread_id,
+            home,
+            lock,
+            used,
             package,
             functions,
             orders,
@@ -195,6 +211,8 @@ impl Owner {
             orphaned: false,
             reports,
             thread_id,
+            home,
+            lock,
             package,
             next_id,
             asked: BTreeMap::new(),
@@ -205,13 +223,14 @@ impl Owner {
             turn: None,
             input: None,
             before: BTreeSet::new(),
-            items: Items::default(),
+            items: Items::new(used),
             calls: Calls::new(functions),
             errors: Errors::default(),
             final_error: None,
             early: Vec::new(),
             past: VecDeque::new(),
             skipped: Skipped::default(),
+            quiet: standing::Quiet::new(),
         }
     }
 
@@ -226,7 +245,9 @@ impl Owner {
                 Happened::Done(background) => self.done(background).await,
                 Happened::Exited(exit) => {
                     self.life.exit = Some(exit);
-                    self.life.drain_until = Some(Instant::now() + DRAIN);
+                    // An idle process has nothing to say that anybody waits for.
+                    let drain = if self.turn.is_some() { DRAIN } else { Duration::ZERO };
+                    self.life.drain_until = Some(Instant::now() + drain);
                 }
                 Happened::Due => self.due().await,
             }
@@ -265,7 +286,7 @@ impl Owner {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until];
+        let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until, self.quiet.answer_until];
         self.timers.values().copied().chain(life.into_iter().flatten()).min()
     }
 
@@ -274,6 +295,9 @@ impl Owner {
         if self.life.end_at.is_some_and(|at| at <= now) {
             self.life.end_at = None;
             self.control.end();
+        }
+        if self.quiet.answer_until.is_some_and(|at| at <= now) {
+            self.silent_standing().await;
         }
         while let Some(timer) = self.timers.iter().find(|(_, at)| **at <= now).map(|(timer, _)| *timer) {
             self.timers.remove(&timer);
@@ -309,6 +333,7 @@ impl Owner {
                 }
             }
             Order::Interrupt => self.feed(Event::Interrupt).await,
+            Order::Ask { quiet } => self.ask_standing(quiet).await,
             Order::Close if self.turn.is_some() => self.feed(Event::Close).await,
             Order::Close => self.retire(EOF_WAIT),
         }
@@ -412,6 +437,7 @@ impl Owner {
         }
         self.past.extend(native);
         self.asked.clear();
+        self.quiet.answer_until = None;
         self.background = None;
         self.input = None;
         tracing::debug!(skipped = ?self.skipped, "the Turn is settled");
@@ -497,6 +523,7 @@ impl Owner {
         if let (Some(seen), Some(exit)) = (self.life.exit, exit) {
             let said = self.cleaner.clean_tail(&self.control.stderr_tail());
             let foreign_signal = seen.is_foreign_signal();
+            self.consult_history(foreign_signal).await;
             self.feed(Event::Exited { exit, foreign_signal, said }).await;
         } else {
             let message = "codex could not be ended".to_owned();
@@ -510,20 +537,29 @@ impl Owner {
             None => u32::try_from(tree::descendants(keeper).len()).unwrap_or(u32::MAX),
         };
         self.emit(Report::Closed { exit, survivors }).await;
-        tracing::debug!(skipped = ?self.skipped, ?exit, survivors, "an Executor is closed");
+        let passed_over = self.lines.passed_over();
+        tracing::debug!(skipped = ?self.skipped, passed_over, ?exit, survivors, "an Executor is closed");
         self.writer.close();
         drop(self.control);
         self.writers.close();
         self.writers.wait().await;
+        drop(self.lock);
     }
 
     /// A line was read, or there are no more.
     async fn read(&mut self, line: Result<Option<Line>, LineError>) {
+        self.quiet.heard_at = Instant::now();
         match line {
             // Cut by the end of the process: Codex ends every message with a newline.
             Ok(Some(line)) if line.truncated => self.skipped.malformed += 1,
             Ok(Some(line)) => self.message(&line).await,
             Ok(None) | Err(LineError::Io(_)) => self.silence(),
+            Err(LineError::Spool(error)) => {
+                let message = format!("a long line of codex could not be kept: {}", error.kind());
+                let failure = Failure { code: FailureCode::StorageUnavailable, message, http_status: None, exit: None };
+                self.feed(Event::Fault(failure)).await;
+                self.retire(Duration::ZERO);
+            }
             Err(LineError::TooLong { limit }) => {
                 let message = format!("codex wrote a line of more than {limit} bytes");
                 let failure = Failure { code: FailureCode::LineTooLarge, message, http_status: None, exit: None };

@@ -27,17 +27,29 @@ impl ErrorInfo {
     pub(super) fn read(raw: &RawValue) -> Self {
         #[derive(Deserialize)]
         struct Detail {
-            #[serde(rename = "httpStatusCode")]
+            #[serde(rename = "httpStatusCode", alias = "http_status_code")]
             http_status: Option<u16>,
         }
         if let Ok(name) = serde_json::from_str::<String>(raw.get()) {
-            return Self { name, http_status: None };
+            return Self { name: camel(&name), http_status: None };
         }
         let object: std::collections::BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
         let Some((name, detail)) = object.into_iter().next() else { return Self::default() };
         let http_status = serde_json::from_str(detail.get()).ok().and_then(|detail: Detail| detail.http_status);
-        Self { name, http_status }
+        Self { name: camel(&name), http_status }
     }
+}
+
+/// History spells the same names with underscores.
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |mut name, word| {
+        let mut letters = word.chars();
+        name.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        name.push_str(letters.as_str());
+        name
+    })
 }
 
 /// The provider errors of one Turn, as far as they are needed to classify the last one.
@@ -266,6 +278,17 @@ mod tests {
         ] {
             check(0, &none, &last, want, status);
         }
+    }
+
+    #[test]
+    fn errors_in_history_have_the_same_classes() {
+        let none = disconnected(None);
+        check(0, &none, r#""context_window_exceeded""#, FailureCode::ContextLengthExceeded, None);
+        check(0, &none, r#""usage_limit_exceeded""#, FailureCode::UsageLimitExceeded, None);
+        let http = r#"{"http_connection_failed":{"http_status_code":401}}"#;
+        check(0, &none, http, FailureCode::AuthenticationError, Some(401));
+        let attempts = r#"{"response_too_many_failed_attempts":{"http_status_code":429}}"#;
+        check(0, &none, attempts, FailureCode::RateLimitExceeded, Some(429));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod events;
 mod executor;
 mod failure;
 mod functions;
+mod history;
 mod probe;
 mod schema;
 mod start;
@@ -16,7 +17,7 @@ mod turn;
 mod wire;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -26,8 +27,10 @@ use tokio_util::task::TaskTracker;
 
 use self::probe::{Found, Seen};
 use crate::harness::{
-    BoxFuture, Configuration, Declaration, Executor, Harness, Isolation, Launch, NotAdmitted, PrepareError,
+    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted,
+    PrepareError, Proof, Resume,
 };
+use crate::native::lines::Room;
 
 /// The kind of this Harness.
 pub const KIND: &str = "codex";
@@ -45,9 +48,16 @@ pub struct Settings {
     pub trust_workspace: bool,
     /// The longest line that is read, in bytes (R-EVT-12).
     pub max_line_bytes: usize,
+    /// A line above this is kept on disk until it is whole, in bytes (R-EVT-12).
+    pub spool_bytes: usize,
+    /// Room for long lines that are whole, of all Executors together.
+    pub long_lines: Room,
     /// Limits of waiting.
     pub limits: Timing,
 }
+
+/// Room for long lines: a Harness repeats a result of Core or a file in one line, and a parsed line takes some times its length.
+const LONG_LINES: usize = 64 << 20;
 
 impl Settings {
     /// The usual settings with this keeper: `codex` on `PATH`, the workspace not trusted, lines of up to 64 MiB.
@@ -59,6 +69,8 @@ impl Settings {
             isolation,
             trust_workspace: false,
             max_line_bytes: 64 << 20,
+            spool_bytes: 1 << 20,
+            long_lines: Room::new(LONG_LINES),
             limits: Timing::default(),
         }
     }
@@ -169,6 +181,23 @@ impl Harness for Codex {
             ));
         }
         Ok(())
+    }
+
+    fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>> {
+        let (home, resume) = (start::codex_home(home), resume.clone());
+        Box::pin(async move {
+            let checked = tokio::task::spawn_blocking(move || history::check(&home, &resume)).await;
+            checked.unwrap_or(Err(HistoryFault::Corrupt))
+        })
+    }
+
+    fn reconcile(&self, home: &Path, native_session_id: &str, native_turn_id: &str) -> BoxFuture<'_, Option<Proof>> {
+        let home = start::codex_home(home);
+        let (thread, turn) = (native_session_id.to_owned(), native_turn_id.to_owned());
+        Box::pin(async move {
+            let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &turn)).await.ok()??;
+            Some(found.into_proof(&failure::Errors::default(), &failure::Cleaner::default()))
+        })
     }
 
     fn prepare(&self, launch: Launch) -> BoxFuture<'_, Result<Executor, PrepareError>> {

@@ -1,10 +1,10 @@
-//! From a launch to a ready Executor: the home, the process, `initialize`, `thread/start` (R-PRE-1, R-PRE-2). No model input is sent. Whatever
+//! From a launch to a ready Executor: the home, the process, `initialize`, `thread/start` or `thread/resume` (R-PRE-1, R-PRE-2, R-PRE-4). No model input is sent. Whatever
 //! fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
 
 use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
     process as own,
     time::Duration,
 };
@@ -26,10 +26,11 @@ use super::{
     wire,
 };
 use crate::{
-    harness::{Executor, Launch, ORDER_CAPACITY, Placement, PrepareError, REPORT_CAPACITY},
+    harness::{Executor, HistoryFault, Launch, ORDER_CAPACITY, Placement, PrepareError, REPORT_CAPACITY, Resume},
     native::{
         environment::Environment,
-        lines::{LineError, LineReader},
+        lines::{LineError, LineReader, Spooling},
+        lock::{Lock, LockError},
         process::{self, Control},
         rpc::{self, Message, RpcError, Writer},
         tree,
@@ -40,6 +41,14 @@ use crate::{
 const END_MARGIN: Duration = Duration::from_secs(2);
 /// How long a process that closed its output may take to exit.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
+/// Held while a process has the Session's native history (R-PRE-4).
+const LOCK: &str = "codex.lock";
+/// LIMIT: how long an earlier holder may take to let go of it.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// Between two tries to take it.
+const LOCK_AGAIN: Duration = Duration::from_millis(20);
+/// JSON-RPC: something went wrong inside, which for a resume is the reading of the history.
+const INTERNAL_ERROR: i64 = -32603;
 /// JSON-RPC: there is no such method.
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 
@@ -50,7 +59,8 @@ pub(super) async fn prepare(
     launch: Launch,
     tasks: &TaskTracker,
 ) -> Result<Executor, PrepareError> {
-    let failed = |step, message: String| PrepareError { step, message, clean: true };
+    let failed =
+        |step, message: String| PrepareError { step, message, clean: true, history: None, changed_history: false };
     let Found { program: Some(program), version, trouble: None } = found else {
         let trouble = found.trouble.unwrap_or_else(|| "codex was not found".to_owned());
         return Err(failed("spawn", trouble));
@@ -66,11 +76,16 @@ pub(super) async fn prepare(
         isolation: settings.isolation,
         trust_workspace: settings.trust_workspace,
         model_key: launch.model_key.as_ref(),
+        resume: launch.resume.as_ref().map(|resume| &*resume.native_session_id),
     };
     let thread = config::thread_start(&launch.configuration, &surroundings)
         .map_err(|refused| failed("configuration", refused.to_string()))?;
     still_there(surroundings.workspace).map_err(|message| failed("workspace", message))?;
     let home = write_home(&launch).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
+    let lock = lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
+        history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
+        ..failed("session", error.to_string())
+    })?;
 
     let deadline = Instant::now() + settings.limits.start;
     let qualified = version.as_deref() == Some(declaration::QUALIFIED);
@@ -95,13 +110,20 @@ pub(super) async fn prepare(
     let writers = TaskTracker::new();
     let mut opening = Opening {
         writer: Writer::start(process.stdin, &writers),
-        lines: LineReader::new(process.stdout, settings.max_line_bytes),
+        lines: LineReader::new(process.stdout, settings.max_line_bytes).spooling(Spooling {
+            folder: launch.temporary.clone(),
+            above: settings.spool_bytes,
+            room: settings.long_lines.clone(),
+            is_read: wire::is_read,
+        }),
         control: process.control,
         cleaner: Cleaner::new(launch.model_key.clone()),
         next_id: 1,
         deadline,
+        used: wire::Tokens::default(),
+        injected: false,
     };
-    let (native_session_id, told) = match opening.open(&thread, settings).await {
+    let (native_session_id, told) = match opening.open(&thread, &launch, settings).await {
         Ok(opened) => opened,
         Err((step, trouble)) => return Err(opening.fail(step, trouble, settings).await),
     };
@@ -120,13 +142,34 @@ pub(super) async fn prepare(
         cleaner: opening.cleaner,
         next_id: opening.next_id,
         thread_id: native_session_id.clone(),
+        home: codex_home(&launch.home),
+        lock,
+        used: opening.used,
         package,
         functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
         orders: taken_orders,
         reports: given_reports,
     });
     tasks.spawn(owner.run());
-    Ok(Executor { orders, reports, version: told.or(version).unwrap_or_default(), native_session_id, keeper })
+    let settings = config::settings(settings.isolation, settings.trust_workspace);
+    let version = told.or(version).unwrap_or_default();
+    Ok(Executor { orders, reports, version, native_session_id, settings, keeper })
+}
+
+/// Codex's home within that of a Session.
+pub(super) fn codex_home(home: &Path) -> PathBuf {
+    home.join("codex")
+}
+
+/// Takes the lock of the Session's history. An Executor that is being ended may hold it for a moment.
+async fn lock(path: &Path) -> Result<Lock, LockError> {
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        match Lock::take(path) {
+            Err(LockError::Held { .. }) if Instant::now() < until => time::sleep(LOCK_AGAIN).await,
+            taken => return taken,
+        }
+    }
 }
 
 /// A workspace is a canonical path, resolved once (R-ASG-3): where a link has taken the place of one of its parts, what is there now was never
@@ -141,9 +184,9 @@ fn still_there(workspace: &Path) -> Result<(), String> {
 }
 
 /// Makes the private folders and the start-up file. A file of an earlier start is replaced: Codex writes into it.
-fn write_home(launch: &Launch) -> io::Result<std::path::PathBuf> {
+fn write_home(launch: &Launch) -> io::Result<PathBuf> {
     let make = |path: &Path| fs::DirBuilder::new().mode(0o700).recursive(true).create(path);
-    let home = launch.home.join("codex");
+    let home = codex_home(&launch.home);
     make(&home)?;
     make(&launch.home.join("user"))?;
     let path = home.join("config.toml");
@@ -163,11 +206,18 @@ struct Opening {
     cleaner: Cleaner,
     next_id: u64,
     deadline: Instant,
+    /// Tokens that a resumed thread had used: what a Turn uses is counted from there (R-EVT-4).
+    used: wire::Tokens,
+    /// Changed instructions are on their way into the history.
+    injected: bool,
 }
 
 /// Why a step failed.
 enum Trouble {
     Refused(RpcError),
+    /// The same, of the history that was to be resumed.
+    NoHistory(HistoryFault, RpcError),
+    OtherThread,
     Ended,
     Late,
     Broken(String),
@@ -176,10 +226,11 @@ enum Trouble {
 type Step = &'static str;
 
 impl Opening {
-    /// `initialize` and `thread/start`; gives the thread and the version that the process says it has.
+    /// `initialize`, then `thread/start` or `thread/resume`; gives the thread and the version that the process says it has.
     async fn open(
         &mut self,
         thread: &config::ThreadStart<'_>,
+        launch: &Launch,
         settings: &Settings,
     ) -> Result<(String, Option<String>), (Step, Trouble)> {
         let at = |step: Step| move |trouble| (step, trouble);
@@ -188,13 +239,51 @@ impl Opening {
         let no_params = serde_json::Map::new();
         self.write(rpc::notification("initialized", &no_params)).map_err(at("initialize"))?;
 
-        let answer = self.ask("thread/start", thread).await.map_err(at("session"))?;
-        let started: wire::ThreadStarted = read(&answer).map_err(at("session"))?;
-        check_policy(&started, settings).map_err(at("session"))?;
+        let id = match &launch.resume {
+            None => self.start(thread, settings).await,
+            Some(resume) => self.resume(thread, resume, launch, settings).await,
+        };
+        Ok((id.map_err(at("session"))?, version(&initialized.user_agent)))
+    }
+
+    async fn start(&mut self, thread: &config::ThreadStart<'_>, settings: &Settings) -> Result<String, Trouble> {
+        let answer = self.ask("thread/start", thread).await?;
+        let started: wire::ThreadStarted = read(&answer)?;
+        check_policy(&started, settings)?;
         if started.thread.id.is_empty() {
-            return Err(("session", Trouble::Broken("the thread has no id".to_owned())));
+            return Err(Trouble::Broken("the thread has no id".to_owned()));
         }
-        Ok((started.thread.id, version(&initialized.user_agent)))
+        Ok(started.thread.id)
+    }
+
+    /// Resumes this thread and no other (R-PRE-4), and gives changed instructions (R-PRE-6). No model input is sent.
+    async fn resume(
+        &mut self,
+        thread: &config::ThreadStart<'_>,
+        resume: &Resume,
+        launch: &Launch,
+        settings: &Settings,
+    ) -> Result<String, Trouble> {
+        let id = &resume.native_session_id;
+        let answer = self.ask("thread/resume", thread).await.map_err(|trouble| match trouble {
+            Trouble::Refused(error) => match history_fault(&error) {
+                Some(fault) => Trouble::NoHistory(fault, error),
+                None => Trouble::Refused(error),
+            },
+            trouble => trouble,
+        })?;
+        let resumed: wire::ThreadStarted = read(&answer)?;
+        if resumed.thread.id != *id {
+            return Err(Trouble::OtherThread);
+        }
+        check_policy(&resumed, settings)?;
+        check_taken(&resumed, launch)?;
+        let instructions = &launch.configuration.instructions;
+        if resume.instructions_changed && !instructions.is_empty() {
+            self.injected = true;
+            self.ask("thread/inject_items", &config::instructions(id, instructions)).await?;
+        }
+        Ok(resumed.thread.id)
     }
 
     /// Writes a request and reads up to its answer. What Codex asks meanwhile is refused, what it tells is skipped.
@@ -208,7 +297,9 @@ impl Opening {
                 Ok(Ok(Some(line))) if line.truncated => continue,
                 Ok(Ok(Some(line))) => line,
                 Ok(Ok(None) | Err(LineError::Io(_))) => return Err(Trouble::Ended),
-                Ok(Err(error @ LineError::TooLong { .. })) => return Err(Trouble::Broken(error.to_string())),
+                Ok(Err(error @ (LineError::TooLong { .. } | LineError::Spool(_)))) => {
+                    return Err(Trouble::Broken(error.to_string()));
+                }
             };
             match rpc::parse(&line) {
                 Ok(Message::Response { id: told, outcome }) if told == id => {
@@ -217,10 +308,18 @@ impl Opening {
                 Ok(Message::Request { id, .. }) => {
                     self.write(Ok(rpc::refusal(id, METHOD_NOT_FOUND, "not before the thread")))?;
                 }
-                Ok(Message::Notification { method, .. }) => tracing::trace!(%method, "told before the thread"),
+                Ok(Message::Notification { method, params }) => self.told(&method, params),
                 Ok(Message::Response { .. }) => tracing::debug!("answer to nothing that was asked"),
                 Err(malformed) => tracing::debug!(%malformed, "skipped a line"),
             }
+        }
+    }
+
+    /// Of what is told before the thread, only what it had used counts.
+    fn told(&mut self, method: &str, params: Option<&RawValue>) {
+        match wire::Notification::read(method, params) {
+            Ok(Some(wire::Notification::TokenUsage(notice))) => self.used = notice.token_usage.total,
+            Ok(_) | Err(_) => tracing::trace!(%method, "told before the thread"),
         }
     }
 
@@ -235,7 +334,11 @@ impl Opening {
     async fn fail(mut self, step: Step, trouble: Trouble, settings: &Settings) -> PrepareError {
         let by_itself = match trouble {
             Trouble::Ended => time::timeout(EXIT_WAIT, self.control.exited()).await.ok(),
-            Trouble::Refused(_) | Trouble::Late | Trouble::Broken(_) => None,
+            Trouble::Refused(_)
+            | Trouble::NoHistory(..)
+            | Trouble::OtherThread
+            | Trouble::Late
+            | Trouble::Broken(_) => None,
         };
         self.writer.close();
         self.control.end();
@@ -243,8 +346,16 @@ impl Opening {
         let clean = time::timeout(limit, self.control.exited()).await.is_ok();
         let said = self.cleaner.clean_tail(&self.control.stderr_tail());
         let said = if said.is_empty() { String::new() } else { format!("; it said: {said}") };
+        let history = match &trouble {
+            Trouble::NoHistory(fault, _) => Some(*fault),
+            Trouble::OtherThread => Some(HistoryFault::Foreign),
+            Trouble::Refused(_) | Trouble::Ended | Trouble::Late | Trouble::Broken(_) => None,
+        };
         let message = match trouble {
-            Trouble::Refused(error) => format!("codex refused: {}", self.cleaner.clean(&error.message)),
+            Trouble::OtherThread => "codex resumed another thread than it was asked for".to_owned(),
+            Trouble::Refused(error) | Trouble::NoHistory(_, error) => {
+                format!("codex refused: {}", self.cleaner.clean(&error.message))
+            }
             Trouble::Ended => match by_itself {
                 Some(exit) => format!("codex ended with {} before it answered{said}", exit.status),
                 None => format!("codex closed its output before it answered{said}"),
@@ -252,7 +363,7 @@ impl Opening {
             Trouble::Late => format!("codex did not answer within {} ms{said}", settings.limits.start.as_millis()),
             Trouble::Broken(what) => format!("codex broke its protocol: {}", self.cleaner.clean(&what)),
         };
-        PrepareError { step, message, clean }
+        PrepareError { step, message, clean, history, changed_history: self.injected }
     }
 }
 
@@ -270,6 +381,36 @@ fn check_policy(started: &wire::ThreadStarted, settings: &Settings) -> Result<()
     }
     if sandbox.is_some_and(|told| told != want_sandbox) {
         return Err(Trouble::Broken(format!("it did not take the sandbox {want_sandbox}")));
+    }
+    Ok(())
+}
+
+/// What a refusal of `thread/resume` says of the history. Codex has one code for nearly everything, so its words tell the cases apart; what they
+/// do not tell is no matter of the history.
+fn history_fault(error: &RpcError) -> Option<HistoryFault> {
+    let says = |text: &str| error.message.contains(text);
+    if says("no rollout found") || says("invalid session id") || says("is archived") {
+        Some(HistoryFault::Missing)
+    } else if says("already has an active writer") {
+        Some(HistoryFault::Locked)
+    } else if says("belongs to thread") {
+        Some(HistoryFault::Foreign)
+    } else {
+        (error.code == INTERNAL_ERROR).then_some(HistoryFault::Corrupt)
+    }
+}
+
+/// A resumed thread must run as it was asked to, not as it was started (B-105).
+fn check_taken(resumed: &wire::ThreadStarted, launch: &Launch) -> Result<(), Trouble> {
+    let other = |what: &str| Err(Trouble::Broken(format!("the resumed thread did not take the {what}")));
+    if resumed.model.as_ref().is_some_and(|told| *told != launch.configuration.model) {
+        return other("model");
+    }
+    if resumed.model_provider.as_ref().is_some_and(|told| told != config::PROVIDER) {
+        return other("model provider");
+    }
+    if resumed.cwd.as_ref().zip(launch.workspace.as_ref()).is_some_and(|(told, asked)| told != asked) {
+        return other("directory");
     }
     Ok(())
 }

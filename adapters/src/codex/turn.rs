@@ -42,6 +42,8 @@ pub(super) enum Event {
     Fault(Failure),
     /// The Executor is to close.
     Close,
+    /// History proves the end that the process did not tell; it is about to be known as gone.
+    Proved(NativeEnd),
     /// A timer ran out.
     Expired(Timer),
     /// The process and everything below it is gone.
@@ -186,6 +188,32 @@ impl Turn {
         self.started
     }
 
+    /// The native turn whose end is not known; asked once the process is gone.
+    pub(super) fn unended(&self) -> Option<&str> {
+        match &self.state {
+            State::Submitting { native, .. } | State::Retiring { native, ended: false, cause: Cause::Asked } => {
+                native.as_deref()
+            }
+            State::Running { native, .. } => Some(native),
+            // A fault of ours stands, whatever Codex did after it.
+            State::Settling { .. } | State::Retiring { .. } | State::Settled { .. } => None,
+        }
+    }
+
+    /// Whether an end in history is that of this Turn. An interrupt is, when it was asked for and nobody else ended the process (R-CAN-6):
+    /// Codex notes one for whatever ends it in the middle of a Turn.
+    pub(super) fn is_proved_by(&self, end: &NativeEnd, foreign_signal: bool) -> bool {
+        let sent = match &self.state {
+            State::Submitting { interrupt, .. } => *interrupt,
+            State::Running { interrupt, .. } => *interrupt != Interrupt::No,
+            State::Retiring { .. } | State::Settling { .. } | State::Settled { .. } => false,
+        };
+        match end {
+            NativeEnd::Completed { .. } | NativeEnd::Failed { .. } => self.unended().is_some(),
+            NativeEnd::Interrupted { .. } => sent && !foreign_signal,
+        }
+    }
+
     /// Whether everything is over.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self.state, State::Settled { .. })
@@ -252,6 +280,7 @@ impl Turn {
             Event::Interrupt | Event::Work { .. } => {}
             Event::Expired(Timer::Interrupt) | Event::Close => self.retire(Cause::Asked, false, out),
             Event::Fault(failure) => self.retire(Cause::Fault(failure), false, out),
+            Event::Proved(end) => self.proved(end, out),
             Event::Exited { exit, said, .. } => self.lost(exit, &said, out),
             Event::InterruptRefused | Event::Cleaned | Event::SurplusEnded { .. } | Event::Expired(_) => {
                 return self.misfit(&event);
@@ -282,6 +311,7 @@ impl Turn {
             Event::Expired(Timer::InterruptAgain) if *interrupt == Interrupt::Refused => self.send_interrupt(out),
             Event::Expired(Timer::Interrupt) | Event::Close => self.retire(Cause::Asked, false, out),
             Event::Fault(failure) => self.retire(Cause::Fault(failure), false, out),
+            Event::Proved(end) => self.proved(end, out),
             Event::Exited { exit, said, .. } => self.lost(exit, &said, out),
             Event::Prepared
             | Event::Accepted { .. }
@@ -332,6 +362,7 @@ impl Turn {
                 | Event::Completed { .. }
                 | Event::Cleaned
                 | Event::SurplusEnded { .. }
+                | Event::Proved(_)
                 | Event::Expired(_)),
                 _,
             ) => return self.misfit(&event),
@@ -386,7 +417,10 @@ impl Turn {
             | Event::SurplusEnded { .. }
             | Event::Fault(_)
             | Event::Close => {}
-            Event::Started { .. } | Event::Completed { .. } | Event::Expired(_) => return self.misfit(&event),
+            Event::Proved(end) if !*ended => self.proved(end, out),
+            Event::Started { .. } | Event::Completed { .. } | Event::Proved(_) | Event::Expired(_) => {
+                return self.misfit(&event);
+            }
         }
         Ok(())
     }
@@ -448,6 +482,16 @@ impl Turn {
         let others = [Timer::Resubmit, Timer::Interrupt, Timer::InterruptAgain, Timer::Work, Timer::Clean];
         out.extend(others.map(Effect::Disarm));
         self.state = State::Retiring { native, cause, ended };
+    }
+
+    /// History has the end, and the process is gone.
+    fn proved(&mut self, end: NativeEnd, out: &mut Vec<Effect>) {
+        let native = self.native().map(str::to_owned);
+        if let Some(native) = &native {
+            self.report_started(native, out);
+        }
+        out.push(Effect::Report(Report::Proved(end)));
+        self.state = State::Retiring { native, cause: Cause::Asked, ended: true };
     }
 
     /// The process is gone in the middle of a Turn. No exit code is a success.
@@ -526,6 +570,7 @@ impl fmt::Display for Event {
             Self::SurplusEnded { .. } => "surplus ended",
             Self::Fault(_) => "fault",
             Self::Close => "close",
+            Self::Proved(_) => "proved",
             Self::Expired(_) => "expired",
             Self::Exited { .. } => "exited",
         })

@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::harness::Usage;
+
 /// A notification that the adapter acts upon.
 #[derive(Debug)]
 pub(super) enum Notification {
@@ -128,6 +130,30 @@ pub(super) struct WarningNotice {
     pub(super) thread_id: Option<String>,
     #[serde(default)]
     pub(super) message: String,
+}
+
+/// Methods of the notifications that the adapter acts upon.
+const READ: [&str; 11] = [
+    "turn/started",
+    "turn/completed",
+    "item/started",
+    "item/completed",
+    "item/agentMessage/delta",
+    "item/reasoning/summaryTextDelta",
+    "item/reasoning/textDelta",
+    "item/commandExecution/outputDelta",
+    "error",
+    "thread/tokenUsage/updated",
+    "warning",
+];
+
+/// Whether the adapter reads a message that begins so. Only what is surely none of its messages is not: a notification, which Codex begins with its
+/// method and goes on with its parameters, where a request has its id in between.
+pub(super) fn is_read(beginning: &[u8]) -> bool {
+    let Some(rest) = beginning.strip_prefix(br#"{"method":""#) else { return true };
+    let Some(end) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) else { return true };
+    let (method, rest) = rest.split_at(end);
+    !rest.starts_with(br#"","params":"#) || READ.iter().any(|known| known.as_bytes() == method)
 }
 
 impl Notification {
@@ -338,6 +364,9 @@ pub(super) struct Initialized {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ThreadStarted {
     pub(super) thread: ThreadIdentity,
+    pub(super) model: Option<String>,
+    pub(super) model_provider: Option<String>,
+    pub(super) cwd: Option<std::path::PathBuf>,
     pub(super) approval_policy: Option<Box<RawValue>>,
     pub(super) sandbox: Option<SandboxState>,
 }
@@ -346,6 +375,43 @@ pub(super) struct ThreadStarted {
 #[derive(Debug, Deserialize)]
 pub(super) struct ThreadIdentity {
     pub(super) id: String,
+}
+
+/// Counts of tokens, as history has them.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct StoredTokens {
+    total_tokens: Option<u64>,
+    input_tokens: Option<u64>,
+    cached_input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    reasoning_output_tokens: Option<u64>,
+}
+
+impl StoredTokens {
+    pub(super) fn into_usage(self) -> Usage {
+        Usage {
+            input: self.input_tokens,
+            cached_input: self.cached_input_tokens,
+            output: self.output_tokens,
+            reasoning_output: self.reasoning_output_tokens,
+            total: self.total_tokens,
+        }
+    }
+}
+
+/// What went wrong in a turn, as history has it.
+#[derive(Debug, Deserialize)]
+pub(super) struct StoredError {
+    #[serde(default)]
+    message: String,
+    #[serde(rename = "codex_error_info")]
+    info: Option<Box<RawValue>>,
+}
+
+impl From<StoredError> for TurnError {
+    fn from(StoredError { message, info }: StoredError) -> Self {
+        Self { message, info, details: None }
+    }
 }
 
 /// The sandbox of a thread.
@@ -399,9 +465,42 @@ pub(super) struct ThreadRef<'a> {
     pub(super) thread_id: &'a str,
 }
 
+/// Parameters of `thread/turns/list` that ask for the newest turn.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewestTurn<'a> {
+    pub(super) thread_id: &'a str,
+    pub(super) limit: u32,
+    pub(super) items_view: &'a str,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_notifications_that_nobody_reads_are_passed_over() {
+        for (beginning, want) in [
+            (r#"{"method":"turn/diff/updated","params":{"threadId":"t"#, false),
+            (r#"{"method":"rawResponseItem/completed","params":{"#, false),
+            (r#"{"method":"item/completed","params":{"item""#, true),
+            (r#"{"method":"applyPatchApproval","id":3,"params":{"#, true),
+            (r#"{"id":3,"method":"turn/diff/updated","params":{"#, true),
+            (r#"{"id":7,"result":{"thread":{"#, true),
+            (r#"{ "method":"x","params":{"#, true),
+            (r#"{"method":"turn\/diff","params":{"#, true),
+            (r#"{"method":"xxxxxxxxxxxxxxx"#, true),
+            ("", true),
+        ] {
+            assert_eq!(is_read(beginning.as_bytes()), want, "{beginning}");
+        }
+        for method in READ {
+            let text = format!(r#"{{"method":"{method}","params":{{"#);
+            assert!(is_read(text.as_bytes()));
+            // A method of the list is one that `read` knows: it refuses these parameters or takes them, and never says that it is unknown.
+            assert!(!matches!(Notification::read(method, None), Ok(None)), "{method}");
+        }
+    }
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.into()).unwrap()

@@ -48,6 +48,10 @@ pub enum Capability {
     FunctionTools,
     /// Several calls may be open at once.
     ParallelFunctionCalls,
+    /// A Session goes on with its native history after its Executor is gone.
+    SessionResume,
+    /// How a Turn ended whose end was not seen is found in native history.
+    NativeSessionRecovery,
     /// Messages are observed as they are written.
     MessageObservation,
     /// Usage is reported.

@@ -3,21 +3,29 @@
 //! A control goes down as an [`Order`], everything native comes up as a [`Report`]. The adapter reports, the Session decides: nothing
 //! here knows of sequences, journals or the wire. One [`Executor`] serves one Session and one Turn at a time.
 
-use std::{fmt, future::Future, path::PathBuf, pin::Pin, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+};
 
 use tokio::sync::mpsc;
 
 mod configuration;
 mod declaration;
 mod function;
+mod history;
 mod report;
 
 pub use configuration::{Configuration, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits};
 pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render};
+pub use history::{HistoryFault, Proof, ProvedMessage, Resume};
 pub use report::{
     AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, MessagePhase, NativeEnd, ReasoningText,
-    Report, RetryOf, Settlement, Tool, ToolEnd, ToolStatus, Usage,
+    Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
 };
 
 /// A future that an adapter returns.
@@ -43,7 +51,15 @@ pub trait Harness: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Starts the native process and its conversation. No model input is sent. Whatever was started is gone again when this fails, or when
+    /// Looks whether a native history is in this home and is the one that is meant, without starting anything (R-PRE-4). Asked before
+    /// [`prepare`](Self::prepare) with that history, and where it must be known whether there is one.
+    fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>>;
+
+    /// Looks up in native history how a native turn ended, without starting anything. `None` where history does not prove an end. Nothing
+    /// native of it runs any more.
+    fn reconcile(&self, home: &Path, native_session_id: &str, native_turn_id: &str) -> BoxFuture<'_, Option<Proof>>;
+
+    /// Starts the native process and its conversation, or goes on with the one of [`Launch::resume`] and with no other. No model input is sent. Whatever was started is gone again when this fails, or when
     /// the future is dropped.
     fn prepare(&self, launch: Launch) -> BoxFuture<'_, Result<Executor, PrepareError>>;
 }
@@ -65,6 +81,8 @@ pub struct Launch {
     pub model_key: Option<secrecy::SecretString>,
     /// Marks every process of the Executor (R-DUR-2).
     pub mark: crate::native::environment::Mark,
+    /// The native history to go on with; none begins one.
+    pub resume: Option<Resume>,
 }
 
 /// A prepared native process with its conversation. Dropping it ends everything that it started.
@@ -78,6 +96,8 @@ pub struct Executor {
     pub version: String,
     /// The native conversation.
     pub native_session_id: String,
+    /// The native settings that the bridge and its operator chose, as a text to be compared: no secrets, nothing of the configuration.
+    pub settings: String,
     /// The keeper that holds the process tree; the peer check of the local socket knows its descendants (R-SEC-1).
     pub keeper: crate::native::tree::ProcessId,
 }
@@ -107,6 +127,12 @@ pub enum Order {
     },
     /// Stop the Turn: never sent to the Harness before it can take it, and followed by the ladder when the Harness does not obey (R-CAN-4).
     Interrupt,
+    /// The Harness was quiet for so long: ask it how the Turn stands, with a bound of the adapter's own, and answer with [`Report::Standing`] in any
+    /// case. A Harness that was heard within `quiet` need not be asked (R-EVT-10).
+    Ask {
+        /// The limit that is over.
+        quiet: std::time::Duration,
+    },
     /// Stop everything and end with [`Report::Closed`].
     Close,
 }
@@ -121,4 +147,8 @@ pub struct PrepareError {
     pub message: String,
     /// False when it could not be proved that everything native is gone.
     pub clean: bool,
+    /// What is wrong with the native history that was to be gone on with, where that is the reason.
+    pub history: Option<HistoryFault>,
+    /// Whether changed instructions may be in the native history, although this failed.
+    pub changed_history: bool,
 }

@@ -127,8 +127,13 @@ pub enum Report {
         /// For a person, without addresses and bodies.
         message: String,
     },
+    /// The answer to [`Order::Ask`](super::Order::Ask). It is no native message, and begins and ends nothing.
+    Standing(Standing),
     /// The native end of the Turn is known. Settlement follows as [`Report::Settled`].
     Ended(NativeEnd),
+    /// The native end of the Turn stands in native history; the Harness itself did not live to tell it (R-EVT-7). Settlement follows as after
+    /// [`Report::Ended`].
+    Proved(NativeEnd),
     /// All native work of the Turn is gone, or the limit for that is over. The last report of a Turn.
     Settled(Settlement),
     /// The Executor is gone. The last report of all; after it nothing native is left unless `survivors` says so.
@@ -138,6 +143,22 @@ pub enum Report {
         /// Processes that could not be ended.
         survivors: u32,
     },
+}
+
+/// How a Turn stands whose Harness was asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The Harness wrote something so long ago, which led to no report, or the adapter is ending the Turn.
+    Heard {
+        /// How long ago.
+        ago: std::time::Duration,
+    },
+    /// The Harness says that the Turn goes on.
+    Active,
+    /// The Harness says that the Turn is over; [`Report::Ended`] follows.
+    Over,
+    /// The Harness did not answer in time, or not so that it could be understood.
+    Silent,
 }
 
 /// What a message is.
@@ -354,6 +375,8 @@ pub enum FailureCode {
     HarnessProtocolError,
     /// A written result was never shown as taken over.
     FunctionResultUnconfirmed,
+    /// The Turn took longer than it may.
+    DeadlineExceeded,
     /// A line above the limit.
     LineTooLarge,
     /// What had to be stored could not be.

@@ -7,6 +7,11 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+pub use self::spool::{Room, Spooling};
+use self::spool::{Spool, Taken};
+
+mod spool;
+
 /// The room for one read. One call gives some dozens of lines; an idle Session does not hold more than this.
 const CHUNK: usize = 32 << 10;
 /// A buffer that a large line has blown up is given back above this size.
@@ -22,6 +27,11 @@ pub struct LineReader<R> {
     /// The buffer's allocation has grown above [`KEEP`], whatever part of it the buffer shows now.
     is_large: bool,
     state: State,
+    spooling: Option<Spooling>,
+    /// The long line that is being read, or that waits to be read back.
+    spool: Option<Spool>,
+    /// Long lines that nobody reads.
+    passed_over: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +43,11 @@ enum State {
 }
 
 /// One line without its end. Cheap to clone; it holds on to the read buffer, so copy what is to be kept for long.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Line {
     bytes: Bytes,
+    /// What a long line takes of the room for such lines.
+    _room: Option<Taken>,
     /// True when the stream ended before the line did.
     pub truncated: bool,
 }
@@ -49,6 +61,9 @@ pub enum LineError {
         /// The limit, in bytes without the line's end.
         limit: usize,
     },
+    /// A long line cannot be kept on disk. The rest of it is skipped.
+    #[error("keep a long line on disk: {0}")]
+    Spool(#[source] io::Error),
     /// The stream cannot be read.
     #[error("read line")]
     Io(#[from] io::Error),
@@ -64,7 +79,21 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             searched: 0,
             is_large: false,
             state: State::Reading,
+            spooling: None,
+            spool: None,
+            passed_over: 0,
         }
+    }
+
+    /// Keeps long lines on disk while they come in, so that half of one takes no memory.
+    #[must_use]
+    pub fn spooling(self, spooling: Spooling) -> Self {
+        Self { spooling: Some(spooling), ..self }
+    }
+
+    /// How many long lines were dropped since nobody reads them.
+    pub fn passed_over(&self) -> u64 {
+        self.passed_over
     }
 
     /// The next line that is not empty, without its newline and one carriage return before it; nothing else is trimmed.
@@ -75,8 +104,14 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     /// [`LineError::TooLong`] once for each line above the limit, [`LineError::Io`] when reading fails.
     pub async fn next(&mut self) -> Result<Option<Line>, LineError> {
         loop {
+            if let Some(line) = self.take_spooled().await? {
+                return Ok(Some(line));
+            }
             if let Some(line) = self.take_buffered()? {
                 return Ok(Some(line));
+            }
+            if self.spool.as_ref().is_some_and(Spool::is_whole) {
+                continue;
             }
             if self.state == State::Ended {
                 return Ok(None);
@@ -88,11 +123,58 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 self.state = State::Ended;
                 self.searched = 0;
                 let rest = mem::take(&mut self.buffer).freeze();
-                if !skipping && let Some(line) = self.line(rest, true)? {
+                if self.spool.is_some() {
+                    self.end_spool(&rest, true)?;
+                } else if !skipping && let Some(line) = self.line(rest, true, None)? {
                     return Ok(Some(line));
                 }
             }
         }
+    }
+
+    /// The long line that is whole, once there is room for it.
+    async fn take_spooled(&mut self) -> Result<Option<Line>, LineError> {
+        let Some(spool) = self.spool.as_mut().filter(|spool| spool.is_whole()) else { return Ok(None) };
+        if !spool.is_read() {
+            self.passed_over += 1;
+            self.spool = None;
+            return Ok(None);
+        }
+        // CANCEL: the spool stays where it is until it has given its line.
+        let back = spool.read_back().await;
+        self.spool = None;
+        let (bytes, truncated, room) = back.map_err(LineError::Spool)?;
+        self.line(bytes, truncated, room)
+    }
+
+    /// Puts the rest of a long line to what there is of it.
+    fn end_spool(&mut self, rest: &[u8], truncated: bool) -> Result<(), LineError> {
+        if let (Some(spool), Some(spooling)) = (&mut self.spool, &self.spooling) {
+            if let Err(error) = spool.append(rest) {
+                self.spool = None;
+                return Err(LineError::Spool(error));
+            }
+            spool.end(&spooling.room, truncated);
+        }
+        Ok(())
+    }
+
+    /// Moves what there is of a long line to the disk.
+    fn move_out(&mut self) -> Result<(), LineError> {
+        let Some(spooling) = &self.spooling else { return Ok(()) };
+        let moved = match &mut self.spool {
+            Some(spool) => spool.append(&self.buffer),
+            None if self.buffer.len() > spooling.above => {
+                Spool::begin(spooling, &self.buffer).map(|spool| self.spool = Some(spool))
+            }
+            None => return Ok(()),
+        };
+        self.drop_buffer();
+        moved.map_err(|error| {
+            self.spool = None;
+            self.state = State::Skipping;
+            LineError::Spool(error)
+        })
     }
 
     fn take_buffered(&mut self) -> Result<Option<Line>, LineError> {
@@ -110,7 +192,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             }
             let bytes = self.buffer.split_to(end).freeze();
             self.buffer.advance(1);
-            if let Some(line) = self.line(bytes, false)? {
+            if self.spool.is_some() {
+                self.end_spool(&bytes, false)?;
+                return Ok(None);
+            }
+            if let Some(line) = self.line(bytes, false, None)? {
                 return Ok(Some(line));
             }
         }
@@ -118,10 +204,15 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     /// The buffer holds no newline. One byte above the limit may still be a carriage return.
     fn check_unfinished(&mut self) -> Result<(), LineError> {
-        if self.state == State::Reading && self.buffer.len() > self.limit.saturating_add(1) {
+        let length = self.buffer.len() + self.spool.as_ref().map_or(0, Spool::length);
+        if self.state == State::Reading && length > self.limit.saturating_add(1) {
             self.state = State::Skipping;
+            self.spool = None;
             self.drop_buffer();
             return Err(LineError::TooLong { limit: self.limit });
+        }
+        if self.state == State::Reading {
+            self.move_out()?;
         }
         if self.state == State::Skipping {
             self.drop_buffer();
@@ -134,14 +225,14 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.searched = 0;
     }
 
-    fn line(&self, mut bytes: Bytes, truncated: bool) -> Result<Option<Line>, LineError> {
+    fn line(&self, mut bytes: Bytes, truncated: bool, room: Option<Taken>) -> Result<Option<Line>, LineError> {
         if bytes.last() == Some(&b'\r') {
             bytes.truncate(bytes.len() - 1);
         }
         if bytes.len() > self.limit {
             return Err(LineError::TooLong { limit: self.limit });
         }
-        Ok((!bytes.is_empty()).then_some(Line { bytes, truncated }))
+        Ok((!bytes.is_empty()).then_some(Line { bytes, _room: room, truncated }))
     }
 
     fn make_room(&mut self) {
@@ -151,8 +242,10 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             self.buffer = small;
             self.is_large = false;
         }
-        // Doubling, so that a large line is copied a few times and not once for every read.
-        self.buffer.reserve(CHUNK.max(self.buffer.len()));
+        // Doubling, so that a large line is copied a few times and not once for every read; not beyond what is moved to the disk.
+        let left =
+            self.spooling.as_ref().map_or(usize::MAX, |spooling| spooling.above.saturating_sub(self.buffer.len()));
+        self.buffer.reserve(CHUNK.max(self.buffer.len().min(left)));
         self.is_large |= self.buffer.capacity() > KEEP;
     }
 }

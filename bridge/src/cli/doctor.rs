@@ -19,6 +19,8 @@ pub(crate) struct DoctorReport {
     pub(crate) keeper: Finding,
     /// What the peer check of the socket holds (R-SEC-1).
     pub(crate) peer_check: Finding,
+    /// The plain listener on loopback, where one is asked for.
+    pub(crate) loopback: Option<Finding>,
 }
 
 /// One Harness.
@@ -70,13 +72,14 @@ pub(crate) fn render(report: &DoctorReport) -> String {
         line(&mut text, "  version", &version);
         line(&mut text, "  usable", &usable);
     }
-    for (name, finding) in [
+    let findings = [
         ("isolation", &report.isolation),
         ("socket", &report.socket),
         ("state", &report.state_dir),
         ("keeper", &report.keeper),
         ("peer check", &report.peer_check),
-    ] {
+    ];
+    for (name, finding) in findings.into_iter().chain(report.loopback.as_ref().map(|finding| ("loopback", finding))) {
         match &finding.problem {
             None => line(&mut text, name, &finding.value),
             Some(problem) => line(&mut text, name, &format!("{}: {problem}", finding.value)),
@@ -113,6 +116,7 @@ mod tests {
             state_dir: fine("/srv/ada/.local/state/runtime-bridge"),
             keeper: fine("/opt/bridge/runtime-bridge-keeper"),
             peer_check: fine("a process below a keeper is refused"),
+            loopback: None,
         }
     }
 

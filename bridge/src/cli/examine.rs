@@ -45,6 +45,13 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
             let problem = "tools that a model runs can call the bridge; set `refuse_tools` to true";
             Finding { value: "off".into(), problem: Some(problem.into()) }
         },
+        // Settings with a listener that may not be are none.
+        loopback: settings.loopback().ok().flatten().map(|loopback| {
+            fine(format!(
+                "{} for `{}`, plain TCP without a peer check: whatever can read the bearer file can call, tools that a model runs included",
+                loopback.address, loopback.name
+            ))
+        }),
     }
 }
 

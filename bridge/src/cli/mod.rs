@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{io::Write as _, process::ExitCode};
+use std::{io::Write as _, process::ExitCode, time::Duration};
 
 use adapters::harness::Isolation;
 use clap::{Parser, Subcommand};
@@ -8,12 +8,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    config::{Overrides, Settings},
+    config::{AskedLoopback, LogFormat, Overrides, Settings},
     serve,
 };
 
 mod doctor;
 mod examine;
+mod release;
 mod run;
 
 /// Exit code of a wrong configuration.
@@ -32,6 +33,7 @@ enum Command {
     /// Run the daemon. Ends with 0 after SIGTERM or SIGINT; every failure at the start has an exit code of its own.
     Serve(Overrides),
     Run(run::RunArgs),
+    Release(release::ReleaseArgs),
     /// Say which Harness is usable on this machine, why not, and what to do. Ends with 0 when one is, with 1 when none is.
     Doctor(Overrides),
 }
@@ -43,7 +45,7 @@ enum Trouble {
     Filter(#[source] tracing_subscriber::filter::ParseError),
     #[error("listen for signals")]
     Signals(#[source] std::io::Error),
-    #[error("stop in order: a second signal came")]
+    #[error("stop in order: another signal came")]
     Hurried,
 }
 
@@ -52,6 +54,7 @@ pub async fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(overrides) => serve(overrides).await,
         Command::Doctor(overrides) => doctor(overrides).await,
+        Command::Release(arguments) => release(arguments).await,
         Command::Run(arguments) => run::run(arguments, Box::new(|hosting| Box::pin(host(hosting)))).await,
     }
 }
@@ -65,7 +68,11 @@ async fn serve(overrides: Overrides) -> ExitCode {
         Ok(filter) => filter,
         Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
     };
-    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(std::io::stderr).init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match settings.log_format.unwrap_or_else(LogFormat::usual) {
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Text => logs.with_ansi(false).init(),
+    }
     // A panic is a line of the log like any other; it ends the task that it happened in and nothing else.
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
     let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
@@ -82,11 +89,19 @@ async fn serve(overrides: Overrides) -> ExitCode {
         () = running.broken() => true,
     };
     tracing::info!("stopping");
-    tokio::select! {
-        () = running.stop() => {}
-        // A second signal gives up waiting; the keepers end what is left.
-        _ = terminate.recv() => return fail(&Trouble::Hurried, 1),
-        _ = interrupt.recv() => return fail(&Trouble::Hurried, 1),
+    let hurry = running.hurrying();
+    let stopped = running.stop();
+    tokio::pin!(stopped);
+    loop {
+        tokio::select! {
+            () = &mut stopped => break,
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        // A second signal does not wait for Turns that run; one more gives up waiting for anything, and the keepers end what is left.
+        if !hurry() {
+            return fail(&Trouble::Hurried, 1);
+        }
     }
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -102,6 +117,17 @@ async fn doctor(overrides: Overrides) -> ExitCode {
     if report.is_healthy() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+async fn release(arguments: release::ReleaseArgs) -> ExitCode {
+    match release::release(arguments).await {
+        Ok(told) => {
+            // Where stdout is gone there is nobody to tell.
+            let _told = std::io::stdout().write_all(told.text.as_bytes());
+            if told.is_confirmed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => fail(&error, 1),
+    }
+}
+
 /// Hosts a daemon in this process for one `run`.
 async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     let text = |error: &dyn std::fmt::Display| format!("could not {error}");
@@ -114,6 +140,10 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     })
     .map_err(|error| text(&error))?;
     settings.trust_workspace = hosting.trust_workspace;
+    // The listener is that of a `serve`.
+    settings.loopback = AskedLoopback::default();
+    // `run` itself decides about its one Turn; whatever it leaves behind nobody waits for.
+    settings.limits.drain_timeout = Duration::ZERO;
     let isolation = hosting.isolation.map(|who| match who {
         run::Isolation::Outer => Isolation::Outer,
         run::Isolation::Native => Isolation::Native,

@@ -10,7 +10,7 @@ use std::{
 use adapters::harness::{ModelProtocol, ModelProvider};
 use serde::Deserialize;
 
-use super::{Error, Limits, Provider, Settings, isolation_of, places, secret, value};
+use super::{AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, places, secret, value};
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -19,6 +19,7 @@ pub(super) struct File {
     state: Option<PathBuf>,
     socket: Option<PathBuf>,
     allowed_uids: Option<Vec<u32>>,
+    operator_uids: Option<Vec<u32>>,
     refuse_tools: Option<bool>,
     #[serde(default)]
     workspace_roots: Vec<PathBuf>,
@@ -27,6 +28,9 @@ pub(super) struct File {
     trust_workspace: bool,
     keeper: Option<PathBuf>,
     log: Option<String>,
+    log_format: Option<String>,
+    #[serde(default)]
+    loopback: AskedLoopback,
     max_executors: Option<u32>,
     #[serde(default)]
     codex: Codex,
@@ -58,7 +62,13 @@ struct LimitEntries {
     keep_alive_ms: Option<u64>,
     harness_start_ms: Option<u64>,
     settlement_ms: Option<u64>,
+    drain_timeout_ms: Option<u64>,
+    idle_ms: Option<u64>,
+    watch_ms: Option<u64>,
     max_line_bytes: Option<usize>,
+    spool_bytes: Option<usize>,
+    quiet_ms: Option<u64>,
+    observer_ms: Option<u64>,
     turn_memory_bytes: Option<usize>,
 }
 
@@ -102,12 +112,15 @@ impl File {
             state: self.state.unwrap_or_else(places::state),
             socket: self.socket.unwrap_or_else(places::socket),
             allowed_uids: self.allowed_uids.unwrap_or_else(|| vec![places::uid()]),
+            operator_uids: self.operator_uids.unwrap_or_else(|| vec![places::uid()]),
             refuse_tools: self.refuse_tools.unwrap_or(true),
             workspace_roots: self.workspace_roots,
             isolation: self.isolation.as_deref().map(isolation_of).transpose()?,
             trust_workspace: self.trust_workspace,
             keeper: self.keeper,
             log: self.log.unwrap_or_else(|| "info".into()),
+            log_format: self.log_format.as_deref().map(LogFormat::parse).transpose()?,
+            loopback: self.loopback.beside(path.parent().unwrap_or(Path::new(""))),
             max_executors: self.max_executors,
             codex: self.codex.program,
             providers,
@@ -135,7 +148,13 @@ impl LimitEntries {
             keep_alive: time("keep_alive_ms", self.keep_alive_ms, usual.keep_alive)?,
             harness_start: time("harness_start_ms", self.harness_start_ms, usual.harness_start)?,
             settlement: time("settlement_ms", self.settlement_ms, usual.settlement)?,
+            drain_timeout: time("drain_timeout_ms", self.drain_timeout_ms, usual.drain_timeout)?,
+            idle: time("idle_ms", self.idle_ms, usual.idle)?,
+            watch: time("watch_ms", self.watch_ms, usual.watch)?,
             max_line_bytes: size("max_line_bytes", self.max_line_bytes, usual.max_line_bytes)?,
+            spool_bytes: size("spool_bytes", self.spool_bytes, usual.spool_bytes)?,
+            quiet: time("quiet_ms", self.quiet_ms, usual.quiet)?,
+            observer: time("observer_ms", self.observer_ms, usual.observer)?,
             turn_memory_bytes: size("turn_memory_bytes", self.turn_memory_bytes, usual.turn_memory_bytes)?,
         })
     }
@@ -159,6 +178,8 @@ mod tests {
         refused("stat = 'x'", &["line 1", "stat", "expected one of", "socket"]);
         refused("isolation = 'maybe'", &["isolation", "`outer` or `native`"]);
         refused("max_executors = 0", &["max_executors", "at least 1"]);
+        refused("log_format = 'xml'", &["log_format", "`json` or `text`"]);
+        refused("[loopback]\nport = 1", &["line 2", "port", "bearer_file"]);
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
         refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol"]);

@@ -12,8 +12,12 @@ use adapters::harness::{Isolation, ModelProvider};
 use secrecy::SecretString;
 
 mod file;
+mod logs;
+mod loopback;
 mod places;
 
+pub(crate) use logs::LogFormat;
+pub(crate) use loopback::{Asked as AskedLoopback, Loopback};
 pub(crate) use places::config_file as default_file;
 
 /// Everything that an operator decides.
@@ -25,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) socket: PathBuf,
     /// Uids that may connect.
     pub(crate) allowed_uids: Vec<u32>,
+    /// Uids whose callers are operators (R-ASG-5).
+    pub(crate) operator_uids: Vec<u32>,
     /// Whether a peer that descends from a Harness is refused (R-SEC-1).
     pub(crate) refuse_tools: bool,
     /// Directories below which a workspace may lie.
@@ -37,6 +43,10 @@ pub(crate) struct Settings {
     pub(crate) keeper: Option<PathBuf>,
     /// Filter of the logs.
     pub(crate) log: String,
+    /// Form of the logs; `None` decides by whether standard error is a terminal.
+    pub(crate) log_format: Option<LogFormat>,
+    /// The plain listener on loopback, as it was asked for.
+    pub(crate) loopback: AskedLoopback,
     /// Executors that may exist at once; `None` decides by the machine (R-PRE-3).
     pub(crate) max_executors: Option<u32>,
     /// The Codex program; `None` looks on `PATH`.
@@ -55,8 +65,14 @@ pub(crate) struct Limits {
     pub(crate) keep_alive: Duration,
     pub(crate) harness_start: Duration,
     pub(crate) settlement: Duration,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) idle: Duration,
+    pub(crate) watch: Duration,
     pub(crate) max_line_bytes: usize,
+    pub(crate) spool_bytes: usize,
     pub(crate) turn_memory_bytes: usize,
+    pub(crate) quiet: Duration,
+    pub(crate) observer: Duration,
 }
 
 impl Default for Limits {
@@ -67,8 +83,14 @@ impl Default for Limits {
             keep_alive: Duration::from_secs(15),
             harness_start: Duration::from_secs(20),
             settlement: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(25),
+            idle: Duration::from_secs(30 * 60),
+            watch: Duration::from_secs(15),
             max_line_bytes: 64 << 20,
+            spool_bytes: 1 << 20,
             turn_memory_bytes: 1 << 20,
+            quiet: Duration::from_secs(600),
+            observer: Duration::from_secs(10),
         }
     }
 }
@@ -110,6 +132,18 @@ pub(crate) struct Overrides {
     /// Filter of the logs, such as `info` or `bridge=debug`.
     #[arg(long, env = "RUNTIME_BRIDGE_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
+    /// Form of the logs: `json` or `text` [default: `text` on a terminal].
+    #[arg(long, env = "RUNTIME_BRIDGE_LOG_FORMAT", value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+    /// Listen on plain TCP too, on a loopback address; every process of this machine that reads the bearer file can call.
+    #[arg(long, env = "RUNTIME_BRIDGE_INSECURE_LOOPBACK", value_name = "ADDRESS:PORT")]
+    pub(crate) insecure_loopback: Option<String>,
+    /// File with the bearer of the loopback listener, mode 0600.
+    #[arg(long, env = "RUNTIME_BRIDGE_BEARER_FILE", value_name = "FILE")]
+    pub(crate) bearer_file: Option<PathBuf>,
+    /// The loopback listener is meant although tools that a model runs can call it.
+    #[arg(long)]
+    pub(crate) yes_tools_can_call: bool,
 }
 
 /// The settings are wrong.
@@ -160,7 +194,20 @@ impl Settings {
     }
 
     fn over(mut self, overrides: Overrides) -> Result<Self, Error> {
-        let Overrides { config: _, state, socket, workspace_roots, isolation, codex, keeper, log } = overrides;
+        let Overrides {
+            config: _,
+            state,
+            socket,
+            workspace_roots,
+            isolation,
+            codex,
+            keeper,
+            log,
+            log_format,
+            insecure_loopback,
+            bearer_file,
+            yes_tools_can_call,
+        } = overrides;
         if let Some(state) = state {
             self.state = state;
         }
@@ -176,6 +223,13 @@ impl Settings {
         self.codex = codex.or(self.codex);
         self.keeper = keeper.or(self.keeper);
         self.log = log.unwrap_or(self.log);
+        if let Some(text) = log_format {
+            self.log_format = Some(LogFormat::parse(&text)?);
+        }
+        self.loopback.address = insecure_loopback.or(self.loopback.address);
+        self.loopback.bearer_file = bearer_file.or(self.loopback.bearer_file);
+        self.loopback.yes_tools_can_call |= yes_tools_can_call;
+        self.loopback()?;
         for (key, path) in [("state", &self.state), ("socket", &self.socket)] {
             if path.as_os_str().is_empty() {
                 return Err(value(key, "no place for it is known: neither HOME nor XDG variables are set; name it"));
@@ -187,6 +241,15 @@ impl Settings {
     /// Who isolates Harnesses on this machine.
     pub(crate) fn isolation(&self) -> Isolation {
         self.isolation.unwrap_or_else(|| if places::is_container() { Isolation::Outer } else { Isolation::Native })
+    }
+
+    /// The plain listener on loopback, where one is asked for. The bearer is read anew.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not be.
+    pub(crate) fn loopback(&self) -> Result<Option<Loopback>, Error> {
+        self.loopback.settle(self.isolation())
     }
 
     /// Executors that may exist at once: at most four a core and one for each 512 MiB, at least two (R-PRE-3).

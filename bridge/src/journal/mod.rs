@@ -7,6 +7,8 @@
 mod calls;
 mod error;
 mod executors;
+#[cfg(failpoints)]
+mod failpoint;
 mod records;
 mod schema;
 mod sessions;
@@ -29,8 +31,8 @@ use tokio::sync::{mpsc, watch};
 pub(crate) use self::{
     error::Error,
     records::{
-        CallRecord, EndRecord, ExecutorRecord, NewCall, NewTurn, Placement, ResultRecord, SessionRecord, SessionRow,
-        StoredResult, TurnRecord, TurnRow,
+        CallRecord, EndRecord, ExecutorRecord, HistoryRecord, LastTurn, NewCall, NewTurn, Placement, ResultRecord,
+        SessionRecord, SessionRow, StoredResult, TurnRecord, TurnRow,
     },
 };
 
@@ -118,9 +120,16 @@ impl Journal {
         F: FnOnce(&Connection) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
+        #[cfg(failpoints)]
+        let (work, point) = failpoint::guarded(work);
         let (operation, answer) = writer::operation(work);
         self.shared.operations.send(operation).await.map_err(|_| Error::Closed)?;
-        answer.await.map_err(|_| Error::Closed)?
+        let answer = answer.await.map_err(|_| Error::Closed)?;
+        #[cfg(failpoints)]
+        if answer.is_ok() {
+            failpoint::passed(&point);
+        }
+        answer
     }
 
     /// How many transactions were committed since the opening.

@@ -9,6 +9,20 @@ pub(crate) struct SessionRow(pub(super) i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TurnRow(pub(super) i64);
 
+#[cfg(test)]
+impl SessionRow {
+    pub(crate) fn of_test(row: i64) -> Self {
+        Self(row)
+    }
+}
+
+#[cfg(test)]
+impl TurnRow {
+    pub(crate) fn of_test(row: i64) -> Self {
+        Self(row)
+    }
+}
+
 /// A Session with its assignment (R-ASG-1 to R-ASG-5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRecord {
@@ -30,6 +44,23 @@ pub(crate) struct SessionRecord {
     pub(crate) had_turn: bool,
     /// The number that its next Turn gets. Never goes down.
     pub(crate) next_turn_number: u64,
+    /// Its native history, once a native turn has started. Written by [`Journal::put_history`](super::Journal::put_history) alone.
+    pub(crate) history: Option<HistoryRecord>,
+}
+
+/// The native history of a Session, and what it was made with (R-PRE-4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HistoryRecord {
+    /// The native conversation.
+    pub(crate) native_session_id: String,
+    /// Kind of the Harness.
+    pub(crate) harness: String,
+    /// Digests of what is frozen, one after the other.
+    pub(crate) configuration: Vec<u8>,
+    /// Digest of the native settings that were not Core's to choose.
+    pub(crate) settings: Vec<u8>,
+    /// Digest of the instructions that it was given last; none when that is not known.
+    pub(crate) instructions: Option<Vec<u8>>,
 }
 
 /// Where a Session's Harness works.
@@ -97,6 +128,15 @@ pub(crate) struct TurnRecord {
     pub(crate) acknowledged: u64,
     /// How it ended, when it has.
     pub(crate) end: Option<EndRecord>,
+}
+
+/// What the newest Turns of a Session tell of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastTurn {
+    /// When the newest one began, or ended, in milliseconds of Unix time.
+    pub(crate) active_ms: Option<i64>,
+    /// The native session of the newest one that has reached the Harness.
+    pub(crate) native_session_id: Option<String>,
 }
 
 /// How a Turn ended.

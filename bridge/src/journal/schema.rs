@@ -105,8 +105,11 @@ CREATE TABLE result (
 const VERSION_2: &str = "
 -- The native history that the Session goes on with, and what it was made with: set once its first native turn has started.
 ALTER TABLE session ADD COLUMN native_session_id TEXT;
+ALTER TABLE session ADD COLUMN harness TEXT;
 ALTER TABLE session ADD COLUMN configuration BLOB;
 ALTER TABLE session ADD COLUMN settings BLOB;
+-- The instructions that the history was given last; unknown while others are on their way into it.
+ALTER TABLE session ADD COLUMN instructions BLOB;
 -- When it was released, in milliseconds of Unix time.
 ALTER TABLE session ADD COLUMN released_ms INTEGER;
 -- Sequences up to this one may have been given out.

@@ -63,6 +63,24 @@ impl Journal {
         .await
     }
 
+    /// The Turns of a Session with a lower number than `before`, or all of them, newest first.
+    pub(crate) async fn turns_before(
+        &self,
+        session: SessionRow,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<TurnRecord>> {
+        let before = before.map_or(i64::MAX, u64::cast_signed);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.run(move |connection| {
+            let mut select = connection
+                .prepare_cached(select!("WHERE session = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3"))?;
+            let found = select.query_map((session.0, before, limit), read)?.collect::<rusqlite::Result<_>>()?;
+            Ok(found)
+        })
+        .await
+    }
+
     /// Every Turn without an end, of all Sessions, oldest first.
     pub(crate) async fn open_turns(&self) -> Result<Vec<TurnRecord>> {
         self.run(|connection| {

@@ -1,8 +1,12 @@
 //! Connections: where callers come from, who they are, and the one gRPC server that serves them all. Knows no Session.
 
+mod connection;
+mod loopback;
 mod server;
 mod unix;
 
+pub(crate) use connection::Connection;
+pub(crate) use loopback::LoopbackListener;
 pub(crate) use server::{Server, serve};
 pub(crate) use unix::{BindError, Gate, Listener};
 
@@ -11,4 +15,14 @@ pub(crate) use unix::{BindError, Gate, Listener};
 pub(crate) struct Peer {
     /// The principal that a Session belongs to (R-ASG-5).
     pub(crate) principal: String,
+    /// What its calls have to carry, where the connection alone does not tell who it is.
+    pub(crate) bearer: Option<loopback::Bearer>,
+    /// Whether it has the role of an operator.
+    pub(crate) operator: bool,
+}
+
+/// The system gives no connection. Out of descriptors, most likely: what is open goes on, and the next one gets its turn.
+async fn refused_by_system(error: &std::io::Error) {
+    tracing::error!(%error, "a connection could not be accepted");
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
 }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 
-use super::unix::Connection;
+use super::{Connection, loopback};
 use crate::{config::Providers, service, session::Registry};
 
 /// Window of one stream: a stalled observer holds up nobody else on its connection.
@@ -22,7 +22,7 @@ const PING: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs
 pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) providers: Providers,
-    pub(crate) keep_alive: Duration,
+    pub(crate) observers: service::Observers,
 }
 
 /// The server broke.
@@ -49,17 +49,18 @@ pub(crate) async fn serve(
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let Server { registry, providers, keep_alive } = server;
+    let Server { registry, providers, observers } = server;
     tonic::transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(PING.0))
         .http2_keepalive_timeout(Some(PING.1))
+        .layer(tonic::service::InterceptorLayer::new(loopback::check))
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
-        .add_service(service::server(registry, providers, keep_alive))
+        .add_service(service::server(registry, providers, observers))
         .serve_with_incoming_shutdown(connections, stop.cancelled_owned())
         .await?;
     Ok(())

@@ -7,19 +7,13 @@ use std::{
         net::UnixStream as StdStream,
     },
     path::{Path, PathBuf},
-    pin::Pin,
-    task::{Context, Poll},
 };
 
 use adapters::native::{environment::Mark, tree};
 use futures_util::{Stream, stream};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{UnixListener, UnixStream},
-};
-use tonic::transport::server::Connected;
+use tokio::net::{UnixListener, UnixStream};
 
-use super::Peer;
+use super::{Connection, Peer, connection::Socket};
 use crate::session::Keepers;
 
 /// Longest path of a socket in bytes: `sun_path` less its NUL.
@@ -48,6 +42,14 @@ pub(crate) enum BindError {
         /// The path.
         path: PathBuf,
     },
+    /// The loopback address cannot be listened on.
+    #[error("listen on {address}: {source}")]
+    Tcp {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Anything else.
     #[error("listen on {}: {source}", path.display())]
     Io {
@@ -63,6 +65,8 @@ pub(crate) enum BindError {
 pub(crate) struct Gate {
     /// Uids on the list.
     pub(crate) uids: Vec<u32>,
+    /// Uids of operators.
+    pub(crate) operators: Vec<u32>,
     /// Whether peers that descend from a Harness are refused.
     pub(crate) refuse_tools: bool,
     /// Keepers of our Harnesses.
@@ -118,14 +122,10 @@ impl Listener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => match self.gate.judge(&stream) {
-                    Ok(peer) => return Connection { stream, peer },
+                    Ok(peer) => return Connection { socket: Socket::Unix(stream), peer },
                     Err(why) => tracing::warn!(why, "a peer of the socket was refused"),
                 },
-                Err(error) => {
-                    // Out of descriptors, most likely: what is open goes on, and the next one gets its turn.
-                    tracing::error!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                }
+                Err(error) => super::refused_by_system(&error).await,
             }
         }
     }
@@ -163,53 +163,7 @@ impl Gate {
                 Err(unexaminable) => return Err(format!("process {pid} cannot be examined: {unexaminable}")),
             }
         }
-        Ok(Peer { principal: format!("uid:{}", peer.uid()) })
-    }
-}
-
-/// A connection that was let in.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    stream: UnixStream,
-    peer: Peer,
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let operator = self.operators.contains(&peer.uid());
+        Ok(Peer { principal: format!("uid:{}", peer.uid()), bearer: None, operator })
     }
 }

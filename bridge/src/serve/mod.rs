@@ -14,15 +14,16 @@ use adapters::{
     harness::Harness,
     native::lock::{Lock, LockError},
 };
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::Settings,
+    config::{self, Settings},
     journal::{self, Journal},
-    link::{self, Gate, Listener},
+    link::{self, Gate, Listener, LoopbackListener},
     service,
-    session::{Keepers, Limits, Registry, Shared, recovery},
+    session::{Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery},
     tasks,
     turn::log,
 };
@@ -63,6 +64,9 @@ pub(crate) enum StartError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// The loopback listener may not be.
+    #[error(transparent)]
+    Loopback(config::Error),
     /// The socket cannot be made.
     #[error(transparent)]
     Bind(#[from] link::BindError),
@@ -80,7 +84,9 @@ impl StartError {
             Self::Keeper { .. } => 16,
             Self::Bind(link::BindError::TooLong { .. }) => 17,
             Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
-            Self::Bind(link::BindError::Io { .. }) => 19,
+            Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
+            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) => 19,
+            Self::Loopback(_) => 10,
         }
     }
 }
@@ -92,6 +98,7 @@ pub(crate) struct Running {
     codex: Arc<Codex>,
     server: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
+    observers: service::Observers,
     journal: Journal,
     _lock: Lock,
 }
@@ -121,12 +128,18 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         limits: Limits {
             handle_life: settings.limits.handle_life,
             evidence: settings.limits.result_evidence,
+            quiet: settings.limits.quiet,
             max_executors,
+            idle: settings.limits.idle,
+            watch: settings.limits.watch,
             log: log::Limits { memory_bytes: settings.limits.turn_memory_bytes, ..log::Limits::default() },
         },
         capacity: Arc::new(Semaphore::new(
             usize::try_from(max_executors).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
         )),
+        idle: Arc::new(IdleExecutors::default()),
+        declared: declaring::Declared::default(),
+        drain: Arc::new(Drain::new(settings.limits.drain_timeout)),
         keepers: Keepers::default(),
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
@@ -139,28 +152,36 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
 
     let gate = Gate {
         uids: settings.allowed_uids.clone(),
+        operators: settings.operator_uids.clone(),
         refuse_tools: settings.refuse_tools,
         keepers: shared.keepers.clone(),
         state_id: journal.state_id().to_owned(),
     };
     make_folder_of(&settings.socket);
     let listener = Listener::bind(&settings.socket, gate)?;
+    let loopback = listen_on_loopback(&settings).await?;
+    drop(tasks::spawn(&shared.tracker, tasks::Kind::Probe, declaring::keep_looking(Arc::clone(&shared))));
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
     let stop = CancellationToken::new();
-    let served = link::Server {
-        registry: Arc::clone(&registry),
-        providers: settings.providers,
+    let observers = service::Observers {
         keep_alive: settings.limits.keep_alive,
+        limit: settings.limits.observer,
+        tracker: TaskTracker::new(),
+        cut: CancellationToken::new(),
     };
+    let served =
+        link::Server { registry: Arc::clone(&registry), providers: settings.providers, observers: observers.clone() };
+    let over_tcp = stream::iter(loopback).flat_map(LoopbackListener::connections);
+    let connections = stream::select(Box::pin(listener.connections()), Box::pin(over_tcp));
     let server_stop = stop.clone();
     let server = tasks::spawn(&TaskTracker::new(), tasks::Kind::Server, async move {
-        if let Err(error) = link::serve(served, listener.connections(), server_stop.clone()).await {
+        if let Err(error) = link::serve(served, connections, server_stop.clone()).await {
             tracing::error!(%error, "the server broke");
         }
         server_stop.cancel();
     });
     tracing::info!(socket = %settings.socket.display(), runtime_id = journal.state_id(), "listening");
-    Ok(Running { registry, codex, server, stop, journal, _lock: lock })
+    Ok(Running { registry, codex, server, stop, observers, journal, _lock: lock })
 }
 
 impl Running {
@@ -169,7 +190,13 @@ impl Running {
         self.stop.cancelled().await;
     }
 
-    /// Stops: Turns are cancelled and settled, Executors closed, streams ended, the journal closed (R-DUR-3).
+    /// Does not wait for Turns that still run when a stop is under way; false where nobody waits for them any more.
+    pub(crate) fn hurrying(&self) -> impl Fn() -> bool + Send + use<> {
+        let registry = Arc::clone(&self.registry);
+        move || registry.hurry()
+    }
+
+    /// Stops: drains, then Executors are closed, streams ended, the journal closed (R-DUR-3).
     pub(crate) async fn stop(mut self) {
         self.registry.stop().await;
         self.codex.drained().await;
@@ -182,9 +209,26 @@ impl Running {
             self.server.abort();
             drop((&mut self.server).await);
         }
+        self.observers.cut.cancel();
+        self.observers.tracker.close();
+        self.observers.tracker.wait().await;
         self.journal.close().await;
         tracing::info!("stopped");
     }
+}
+
+/// Listens on loopback where the operator asks for it, and says what that means.
+async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListener>, StartError> {
+    let Some(loopback) = settings.loopback().map_err(StartError::Loopback)? else { return Ok(None) };
+    let listener = LoopbackListener::bind(&loopback).await?;
+    if let Ok(address) = listener.address() {
+        tracing::warn!(
+            %address,
+            principal = loopback.name,
+            "listening on plain TCP: every process of this machine that can read the bearer file can call, a tool that a model runs included"
+        );
+    }
+    Ok(Some(listener))
 }
 
 /// How Codex is run on this machine.
@@ -193,6 +237,7 @@ pub(crate) fn codex(settings: &Settings, keeper: PathBuf) -> codex::Settings {
     codex.program.clone_from(&settings.codex);
     codex.trust_workspace = settings.trust_workspace;
     codex.max_line_bytes = settings.limits.max_line_bytes;
+    codex.spool_bytes = settings.limits.spool_bytes;
     codex.limits.start = settings.limits.harness_start;
     codex.limits.settlement = settings.limits.settlement;
     codex

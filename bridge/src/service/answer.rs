@@ -77,6 +77,7 @@ pub(crate) fn ready(of: Grant) -> v1::PrepareExecutionResponse {
         expires_at: Some(of.expires_at.into()),
         reused: of.reused,
         harness_version: of.version,
+        settings_changed: of.settings_changed,
     };
     v1::PrepareExecutionResponse { progress: Some(v1::prepare_execution_response::Progress::Ready(ready)) }
 }
@@ -119,6 +120,8 @@ fn capability(of: Capability) -> v1::Capability {
         Capability::LocalEnvironment => v1::Capability::LocalEnvironment,
         Capability::FunctionTools => v1::Capability::FunctionTools,
         Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,
+        Capability::SessionResume => v1::Capability::SessionResume,
+        Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,
         Capability::Usage => v1::Capability::Usage,
         Capability::HomeRemoval => v1::Capability::HomeRemoval,

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{event_from, event_to};
 use crate::turn::{
-    event::{Codec, Discard, Encoded, Event, Recovered, Recovery},
+    event::{Codec, Discard, Encoded, Event, Recovered, Recovery, Seen, SeenMessage},
     incomplete,
 };
 
@@ -56,9 +56,19 @@ impl Recovery for Reading {
         // An event that does not parse was written by somebody else; what it opened cannot be known.
         let Ok(event) = v1::Event::decode(bytes.clone()) else { return };
         match event.kind {
-            Some(Kind::MessageStarted(e)) => open.push((e.item_id, Open::Message)),
-            Some(Kind::MessageCompleted(e)) => close(open, &e.item_id),
-            Some(Kind::MessageDiscarded(e)) => close(open, &e.item_id),
+            Some(Kind::MessageStarted(e)) => {
+                let message = SeenMessage { item: e.item_id.clone(), native: e.native_id, state: Seen::Open };
+                found.messages.push(message);
+                open.push((e.item_id, Open::Message));
+            }
+            Some(Kind::MessageCompleted(e)) => {
+                note(found, &e.item_id, Seen::Completed);
+                close(open, &e.item_id);
+            }
+            Some(Kind::MessageDiscarded(e)) => {
+                note(found, &e.item_id, Seen::Discarded);
+                close(open, &e.item_id);
+            }
             Some(Kind::ReasoningStarted(e)) => open.push((e.item_id, Open::Reasoning)),
             Some(Kind::ReasoningCompleted(e)) => close(open, &e.item_id),
             Some(Kind::ToolStarted(e)) => open.push((e.item_id, Open::Tool(event_from::tool(e.tool)))),
@@ -110,6 +120,12 @@ impl Open {
 
 fn close(open: &mut Vec<(String, Open)>, item: &str) {
     open.retain(|(id, _)| id != item);
+}
+
+fn note(found: &mut Recovered, item: &str, state: Seen) {
+    if let Some(message) = found.messages.iter_mut().rev().find(|message| message.item == item) {
+        message.state = state;
+    }
 }
 
 /// The large parts of one event.
@@ -201,7 +217,13 @@ mod tests {
 
     #[test]
     fn an_end_that_is_there_is_found() {
-        let end = End { status: Status::Unknown(UnknownCause::Unsettled), finish: None, native_at: None, usage: None };
+        let end = End {
+            status: Status::Unknown(UnknownCause::Unsettled),
+            finish: None,
+            native_at: None,
+            usage: None,
+            reconciled: false,
+        };
         let events = encode(&[Event::TurnEnded(end)]);
         let (status, bytes) = recover(&events).ended.unwrap();
         assert_eq!((status.as_str(), bytes), ("unknown", events[0].clone()));

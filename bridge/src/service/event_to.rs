@@ -193,6 +193,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         }
         Status::Unknown(cause) => {
             let cause = match cause {
+                UnknownCause::Stalled => v1::EndCause::Stalled,
                 UnknownCause::ExecutionLost => v1::EndCause::ExecutionLost,
                 UnknownCause::Unsettled => v1::EndCause::Unsettled,
             };
@@ -212,6 +213,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         }),
         native_completed_at: end.native_at.map(Into::into),
         usage: end.usage.as_ref().map(usage),
+        reconciled: end.reconciled,
     }
 }
 
@@ -246,6 +248,7 @@ fn failure_code(code: FailureCode) -> v1::FailureCode {
         FailureCode::HarnessExited => v1::FailureCode::HarnessExited,
         FailureCode::HarnessProtocolError => v1::FailureCode::HarnessProtocolError,
         FailureCode::FunctionResultUnconfirmed => v1::FailureCode::FunctionResultUnconfirmed,
+        FailureCode::DeadlineExceeded => v1::FailureCode::DeadlineExceeded,
         FailureCode::LineTooLarge => v1::FailureCode::LineTooLarge,
         FailureCode::StorageUnavailable => v1::FailureCode::StorageUnavailable,
     }

@@ -1,7 +1,7 @@
 //! The Runtime service: wire to domain and back, and nothing else. A handler sends one message to the Session's owner and waits for
 //! its reply (R-API-8).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use proto::{
     raw,
@@ -14,7 +14,7 @@ use crate::{
     config::Providers,
     link::Peer,
     refusal::{Reason, Refusal},
-    session::{Command, Front, Key, Progress, Registry},
+    session::{Command, Front, Key, Progress, Registry, Scope},
     tasks,
 };
 
@@ -22,13 +22,18 @@ mod answer;
 mod codec;
 mod event_from;
 mod event_to;
+mod listing;
 mod observe;
+mod reasons;
 mod request;
 mod status;
+mod watch;
 
 pub(crate) use codec::{MAX_INLINE, Protobuf};
+pub(crate) use observe::Observers;
+use reasons::Reasons;
 pub(crate) use request::base_url;
-use status::status;
+pub(crate) use status::status;
 
 /// Largest request that the bridge takes (R-API-7).
 pub(crate) const MAX_REQUEST: usize = 64 << 20;
@@ -40,14 +45,17 @@ pub(crate) const MAX_RESPONSE: usize = 7 << 19;
 pub(crate) struct Service {
     registry: Arc<Registry>,
     providers: Providers,
-    keep_alive: Duration,
+    observers: Observers,
 }
 
 /// The service, ready to be served.
-pub(crate) fn server(registry: Arc<Registry>, providers: Providers, keep_alive: Duration) -> RuntimeServer<Service> {
-    RuntimeServer::new(Service { registry, providers, keep_alive })
-        .max_decoding_message_size(MAX_REQUEST)
-        .max_encoding_message_size(MAX_RESPONSE)
+pub(crate) fn server(
+    registry: Arc<Registry>,
+    providers: Providers,
+    observers: Observers,
+) -> Reasons<RuntimeServer<Service>> {
+    let service = RuntimeServer::new(Service { registry, providers, observers });
+    Reasons::over(service.max_decoding_message_size(MAX_REQUEST).max_encoding_message_size(MAX_RESPONSE))
 }
 
 type Stream<T> = std::pin::Pin<Box<dyn futures_util::Stream<Item = Result<T, Status>> + Send>>;
@@ -55,15 +63,28 @@ type Stream<T> = std::pin::Pin<Box<dyn futures_util::Stream<Item = Result<T, Sta
 impl Service {
     /// Who calls, once the call's version is accepted (R-API-1, R-ASG-5).
     fn principal<T>(&self, request: &Request<T>) -> Result<String, Status> {
+        Ok(self.caller(request)?.principal)
+    }
+
+    fn caller<T>(&self, request: &Request<T>) -> Result<Peer, Status> {
         check_version(request).map_err(status)?;
         let peer = request.extensions().get::<Peer>();
         let peer = peer.ok_or_else(|| status(Refusal::new(Reason::NotAuthorized, "the caller cannot be told")))?;
-        Ok(peer.principal.clone())
+        Ok(peer.clone())
     }
 
     fn session(&self, principal: String, session_id: String) -> Result<Front, Status> {
         self.registry.find(&Key { principal, session_id }).map_err(status)
     }
+}
+
+/// What only an operator may do (R-ASG-5).
+fn for_operators(caller: &Peer) -> Result<(), Status> {
+    if caller.operator {
+        return Ok(());
+    }
+    let text = "this needs the role of an operator, which the bridge's `operator_uids` give";
+    Err(status(Refusal::new(Reason::NotAuthorized, text)))
 }
 
 fn check_version<T>(request: &Request<T>) -> Result<(), Refusal> {
@@ -92,6 +113,7 @@ fn check_version<T>(request: &Request<T>) -> Result<(), Refusal> {
 impl Runtime for Service {
     type PrepareExecutionStream = Stream<v1::PrepareExecutionResponse>;
     type ObserveTurnStream = Stream<raw::ObserveTurnResponse>;
+    type WatchRuntimeStream = Stream<v1::WatchRuntimeResponse>;
 
     async fn get_runtime_info(
         &self,
@@ -146,8 +168,12 @@ impl Runtime for Service {
         &self,
         request: Request<v1::ReleaseAssignmentRequest>,
     ) -> Result<Response<v1::ReleaseAssignmentResponse>, Status> {
-        let principal = self.principal(&request)?;
-        let v1::ReleaseAssignmentRequest { assignment, remove_home } = request.into_inner();
+        let caller = self.caller(&request)?;
+        let v1::ReleaseAssignmentRequest { assignment, remove_home, principal } = request.into_inner();
+        let principal = principal.unwrap_or_else(|| caller.principal.clone());
+        if principal != caller.principal {
+            for_operators(&caller)?;
+        }
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
         let front = self.session(principal, session_id)?;
         let done = front.ask(|reply| Command::Release { fence, remove_home, reply }).await.map_err(status)?;
@@ -214,7 +240,7 @@ impl Runtime for Service {
             .ask(|reply| Command::Observe { fence, turn_id, after: after_sequence, reply })
             .await
             .map_err(status)?;
-        Ok(Response::new(observe::stream(reader, name, self.keep_alive)))
+        Ok(Response::new(self.observers.stream(reader, name)))
     }
 
     async fn acknowledge_events(
@@ -272,6 +298,50 @@ impl Runtime for Service {
         let front = self.session(principal, session_id)?;
         let turn = front.ask(|reply| Command::Get { fence, turn_id, reply }).await.map_err(status)?;
         Ok(Response::new(v1::GetTurnResponse { turn: Some(answer::turn(turn)) }))
+    }
+
+    async fn list_turns(
+        &self,
+        request: Request<v1::ListTurnsRequest>,
+    ) -> Result<Response<v1::ListTurnsResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::ListTurnsRequest { assignment, page_size, page_token } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let limit = listing::size(page_size).map_err(status)?;
+        let before = listing::before(&page_token).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let page = front.ask(|reply| Command::List { fence, before, limit, reply }).await.map_err(status)?;
+        Ok(Response::new(listing::turns(page)))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let v1::ListSessionsRequest { all_principals, session_id, page_size, page_token } = request.into_inner();
+        if all_principals {
+            for_operators(&caller)?;
+        }
+        let limit = listing::size(page_size).map_err(status)?;
+        let after = listing::after(&page_token).map_err(status)?;
+        let session_id = listing::filter(session_id).map_err(status)?;
+        let scope = Scope { principal: (!all_principals).then_some(caller.principal), session_id };
+        let page = self.registry.list(&scope, after, limit).await.map_err(status)?;
+        Ok(Response::new(listing::sessions(page)))
+    }
+
+    async fn watch_runtime(
+        &self,
+        request: Request<v1::WatchRuntimeRequest>,
+    ) -> Result<Response<Self::WatchRuntimeStream>, Status> {
+        self.caller(&request)?;
+        Ok(Response::new(watch::stream(Arc::clone(&self.registry))))
+    }
+
+    async fn drain(&self, request: Request<v1::DrainRequest>) -> Result<Response<v1::DrainResponse>, Status> {
+        for_operators(&self.caller(&request)?)?;
+        Ok(Response::new(watch::drained(&*self.registry.drain().await)))
     }
 }
 

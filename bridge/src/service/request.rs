@@ -29,6 +29,9 @@ const MAX_RESULT: usize = 8 << 20;
 const MAX_HARNESS_CONFIG: usize = 16 << 10;
 /// Longest secret.
 const MAX_SECRET: usize = 16 << 10;
+/// Shortest and longest limit of a Turn.
+const SHORTEST_TURN: Duration = Duration::from_secs(1);
+const LONGEST_TURN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Longest wait of a cancel.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Wait of a cancel that names none.
@@ -93,6 +96,7 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
     if wire.harness_config.len() > MAX_HARNESS_CONFIG {
         return Err(Refusal::invalid("configuration.harness_config", "native settings have at most 16 KiB"));
     }
+    let resume = of.resume.map(|resume| id(resume.native_session_id, "resume.native_session_id")).transpose()?;
     let core_key = credentials(of.credentials)?;
     let (provider, key) = match wire.provider.ok_or_else(|| missing("configuration.provider"))? {
         v1::execution_configuration::Provider::ModelProvider(named) => (model_provider(named)?, core_key),
@@ -116,7 +120,7 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
         harness_config: wire.harness_config,
         functions: functions.into_iter().map(function).collect(),
     };
-    Ok(PrepareRequest { preparation_id, configuration, on_workspace, key })
+    Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
 }
 
 fn function(of: v1::FunctionTool) -> FunctionTool {
@@ -192,7 +196,12 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
     if characters > MAX_INPUT_CHARACTERS {
         return Err(Refusal::invalid("input", format!("the input has {characters} characters; 1048576 are taken")));
     }
-    Ok(StartRequest { handle: of.handle, turn_id, input })
+    let max_duration = of.max_duration.map(|wire| {
+        let most: Option<Duration> = wire.try_into().ok();
+        most.filter(|most| (SHORTEST_TURN..=LONGEST_TURN).contains(most))
+            .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))
+    });
+    Ok(StartRequest { handle: of.handle, turn_id, input, max_duration: max_duration.transpose()? })
 }
 
 /// A batch of results.

@@ -50,6 +50,9 @@ fn of(reason: Reason) -> (Code, v1::Reason) {
         Reason::NativeHistoryUnavailable => (Code::FailedPrecondition, v1::Reason::NativeHistoryUnavailable),
         Reason::NotAuthorized => (Code::PermissionDenied, v1::Reason::NotAuthorized),
         Reason::NotFound => (Code::NotFound, v1::Reason::NotFound),
+        Reason::ObserverTooSlow => (Code::ResourceExhausted, v1::Reason::ObserverTooSlow),
+        Reason::PayloadTooLarge => (Code::OutOfRange, v1::Reason::PayloadTooLarge),
+        Reason::Unsupported => (Code::Unimplemented, v1::Reason::Unsupported),
         Reason::Overloaded => (Code::ResourceExhausted, v1::Reason::Overloaded),
         Reason::PreparationCapacity => (Code::ResourceExhausted, v1::Reason::PreparationCapacity),
         Reason::PreparationConflict => (Code::AlreadyExists, v1::Reason::PreparationConflict),
@@ -116,7 +119,7 @@ mod tests {
         assert_eq!(named.len(), ALL.len() + 1, "a reason of the protocol is never given, or missing in this test");
     }
 
-    const ALL: [Reason; 27] = [
+    const ALL: [Reason; 30] = [
         Reason::AssignmentConflict,
         Reason::AssignmentStale,
         Reason::CallAbandoned,
@@ -133,6 +136,9 @@ mod tests {
         Reason::NativeHistoryUnavailable,
         Reason::NotAuthorized,
         Reason::NotFound,
+        Reason::ObserverTooSlow,
+        Reason::PayloadTooLarge,
+        Reason::Unsupported,
         Reason::Overloaded,
         Reason::PreparationCapacity,
         Reason::PreparationConflict,

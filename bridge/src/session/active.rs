@@ -9,16 +9,18 @@ use tokio::time::Instant;
 use super::{Reply, Shared, Snapshot, past::Past, storage};
 use crate::{
     clock,
-    journal::{self, EndRecord, NewCall, TurnRow},
+    journal::{self, EndRecord, HistoryRecord, NewCall, SessionRow, TurnRow},
     refusal::Refusal,
     turn::{
         calls::{self, Digest, Known},
         event::{CancelCause, Event},
-        log::{Front, Log, Record, Trace},
+        log::{FencedBy, Front, Log, Record, Trace},
         machine::{Effect, Input, Phase, Turn},
         split::split,
     },
 };
+
+mod watch;
 
 /// Bytes of events that are kept for a file that does not take them, before the Turn is given up (R-DUR-4).
 const MAX_UNWRITTEN: usize = 8 << 20;
@@ -36,6 +38,7 @@ pub(super) struct Active {
     created_at: std::time::SystemTime,
     pub(super) number: u64,
     machine: Turn,
+    history: Option<(SessionRow, HistoryRecord)>,
     log: Log,
     acknowledged: u64,
     /// Encoded events that are not written yet.
@@ -50,6 +53,7 @@ pub(super) struct Active {
     /// The end, until the journal has it.
     ending: Option<Ending>,
     ended: Option<Bytes>,
+    watch: watch::Watch,
 }
 
 /// An end that nobody has seen.
@@ -69,8 +73,11 @@ pub(super) struct Begin {
     pub(super) created_at: std::time::SystemTime,
     pub(super) number: u64,
     pub(super) native_session_id: String,
+    /// What becomes the Session's history with the native start, where that is news.
+    pub(super) history: Option<(SessionRow, HistoryRecord)>,
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
+    pub(super) max_duration: Option<Duration>,
 }
 
 impl Active {
@@ -84,6 +91,7 @@ impl Active {
             created_at: begin.created_at,
             number: begin.number,
             machine: Turn::new(begin.native_session_id, begin.idempotency_prefix),
+            history: begin.history,
             log: begin.log,
             acknowledged: 0,
             pending: Vec::new(),
@@ -95,6 +103,7 @@ impl Active {
             waiters: Vec::new(),
             ending: None,
             ended: None,
+            watch: watch::Watch::new(Instant::now(), begin.max_duration, shared.limits.quiet),
         }
     }
 
@@ -114,8 +123,17 @@ impl Active {
         self.log.reader()
     }
 
+    pub(super) fn has_started(&self) -> bool {
+        self.machine.native().is_some()
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.ended.is_some()
+    }
+
+    /// How the Turn stands, for those who do not ask it: its required actions, and whether it only waits for them.
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        (self.machine.required_actions().count(), self.machine.only_waits())
     }
 
     pub(super) fn orders(&mut self) -> VecDeque<Order> {
@@ -125,12 +143,16 @@ impl Active {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let evidence = self.evidence.iter().map(|(at, _)| *at);
         let ending = self.ending.iter().map(|ending| ending.next_try);
-        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).min()
+        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).chain(self.watch_until()).min()
     }
 
-    /// Fences observers of lower epochs (R-ASG-2).
-    pub(super) fn fence(&self, epoch: u64) {
-        self.log.fence(epoch);
+    /// Fences lower epochs at once (R-ASG-2): observers, and those who wait for a cancel. Its effect stands, so they are told how far it is.
+    pub(super) fn fence(&mut self, epoch: u64, by: FencedBy) {
+        self.log.reader().fence(epoch, by);
+        let snapshot = self.snapshot();
+        for (_, reply) in self.waiters.drain(..) {
+            drop(reply.send(Ok(snapshot.clone())));
+        }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -159,6 +181,11 @@ impl Active {
     /// Takes reports; their events are written with one call and wake observers once.
     pub(super) async fn take(&mut self, reports: impl Iterator<Item = Report> + Send) {
         for report in reports {
+            if let Report::Standing(standing) = report {
+                self.stands(standing).await;
+                continue;
+            }
+            self.heard();
             // What comes behind the settlement is the Executor's own end, and not this Turn's.
             if self.machine.end().is_none() {
                 self.step(Input::Report(report)).await;
@@ -213,6 +240,7 @@ impl Active {
     /// Does what is due.
     pub(super) async fn overdue(&mut self, now: Instant) {
         self.answer_waiters(now);
+        self.keep_watch(now).await;
         let (due, rest) = std::mem::take(&mut self.evidence).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
         self.evidence = rest;
         for (_, call_id) in due {
@@ -312,6 +340,10 @@ impl Active {
                 let stored =
                     self.shared.journal.turn_started(self.row, &native.session_id, Some(&native.turn_id)).await;
                 self.logged(stored, "the native ids of a Turn");
+                if let Some((session, history)) = self.history.take() {
+                    let stored = self.shared.journal.put_history(session, history).await;
+                    self.logged(stored, "the native history of a Session");
+                }
             }
             Effect::StoreCall(call) => {
                 // ORDER: what came before the call is seen before it, and the call only once it is on disk (R-FN-3).

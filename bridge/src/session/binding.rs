@@ -14,6 +14,7 @@ use super::{
 use crate::{
     journal::{self, SessionRecord},
     refusal::{Reason, Refusal, excerpt},
+    turn::log::FencedBy,
 };
 
 impl Owner {
@@ -49,9 +50,7 @@ impl Owner {
         if bind == Bind::TakeOver {
             let stale = Refusal::new(Reason::AssignmentStale, "a higher epoch has taken the Session over");
             self.void_preparations(&stale);
-            if let Some(turn) = &self.turn {
-                turn.fence(fence.epoch);
-            }
+            self.fence_readers(fence.epoch, FencedBy::TakeOver);
         }
         Ok(Bound { epoch: fence.epoch, placement: domain(&placement), took_over: bind == Bind::TakeOver })
     }
@@ -59,6 +58,7 @@ impl Owner {
     async fn record_binding(&mut self, fence: &Fence, placement: journal::Placement) -> Answer<()> {
         let (had_turn, next_turn_number) =
             self.session.as_ref().map_or((false, 1), |s| (s.record.had_turn, s.record.next_turn_number));
+        let history = self.session.as_ref().and_then(|s| s.record.history.clone());
         let record = SessionRecord {
             principal: self.key.principal.clone(),
             session_id: self.key.session_id.clone(),
@@ -69,6 +69,7 @@ impl Owner {
             placement,
             had_turn,
             next_turn_number,
+            history,
         };
         let row = self.shared.journal.put_session(record.clone()).await.map_err(|error| storage(&error))?;
         self.session = Some(Recorded { row, record });

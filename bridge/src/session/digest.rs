@@ -1,7 +1,10 @@
 //! Content identity: SHA-256 over decoded fields, texts byte by byte; absent, null and empty differ (R-API-6).
 
+use std::time::Duration;
+
 use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, ModelProtocol, OutputPart, Placement, Presence,
+    Configuration, FunctionOutput, FunctionResult, FunctionTool, ModelProtocol, ModelProvider, OutputPart, Placement,
+    Presence,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -21,27 +24,89 @@ pub(crate) fn configuration(of: &Configuration) -> Digest {
     }
     sum.text(&of.model);
     sum.text(&of.instructions);
-    sum.tag(match of.provider.protocol {
+    provider(&of.provider, &mut sum);
+    sum.text(&of.harness_config);
+    functions(&of.functions, &mut sum);
+    sum.end()
+}
+
+fn provider(of: &ModelProvider, sum: &mut Sum) {
+    sum.tag(match of.protocol {
         ModelProtocol::Responses => 1,
     });
-    sum.text(&of.provider.base_url);
-    sum.text(&of.harness_config);
-    sum.count(of.functions.len());
-    for function in &of.functions {
+    sum.text(&of.base_url);
+}
+
+fn functions(of: &[FunctionTool], sum: &mut Sum) {
+    sum.count(of.len());
+    for function in of {
         sum.text(&function.name);
         sum.text(&function.description);
         sum.text(&function.parameters);
     }
+}
+
+/// What of a configuration is frozen also on cold resume, by the names that a conflict tells. The instructions may change there (R-PRE-6), and the
+/// directory is fixed by the binding.
+const FROZEN: [&str; 6] = ["harness", "placement", "model", "model_provider", "harness_config", "tools.functions"];
+
+/// Digests of what is frozen, one after the other in the order of [`FROZEN`]; a later version may append others.
+pub(crate) fn frozen(of: &Configuration) -> Vec<u8> {
+    let one = |name: &str, fill: &dyn Fn(&mut Sum)| {
+        let mut sum = Sum::new(name);
+        fill(&mut sum);
+        sum.end()
+    };
+    let digests: [Digest; FROZEN.len()] = [
+        one("harness", &|sum| sum.text(&of.harness)),
+        one("placement", &|sum| sum.tag(u8::from(of.placement != Placement::None))),
+        one("model", &|sum| sum.text(&of.model)),
+        one("model_provider", &|sum| provider(&of.provider, sum)),
+        one("harness_config", &|sum| sum.text(&of.harness_config)),
+        one("tools.functions", &|sum| functions(&of.functions, sum)),
+    ];
+    digests.concat()
+}
+
+/// The name of the first frozen part that differs.
+pub(crate) fn conflict(frozen: &[u8], asked: &[u8]) -> Option<&'static str> {
+    let parts = frozen.chunks(size_of::<Digest>()).zip(asked.chunks(size_of::<Digest>()));
+    parts.zip(FROZEN).find(|((frozen, asked), _)| frozen != asked).map(|(_, name)| name)
+}
+
+/// Digest of a text of one kind.
+pub(crate) fn text(kind: &str, text: &str) -> Digest {
+    let mut sum = Sum::new(kind);
+    sum.text(text);
     sum.end()
 }
 
-/// Digest of a Turn's input.
-pub(crate) fn input(of: &[String]) -> Digest {
+/// Digest of what a preparation asks for: the configuration, and the history that it names.
+pub(crate) fn preparation(configuration: &Configuration, resume: Option<&str>) -> Digest {
+    let mut sum = Sum::new("preparation");
+    sum.bytes(&self::configuration(configuration));
+    match resume {
+        None => sum.tag(0),
+        Some(native) => {
+            sum.tag(1);
+            sum.text(native);
+        }
+    }
+    sum.end()
+}
+
+/// Digest of a Turn: its input and how long it may take.
+pub(crate) fn turn(input: &[String], max_duration: Option<Duration>) -> Digest {
     let mut sum = Sum::new("input");
-    sum.count(of.len());
-    for text in of {
+    sum.count(input.len());
+    for text in input {
         sum.tag(1);
         sum.text(text);
+    }
+    // A Turn without a limit has the digest that it had before there were limits.
+    if let Some(most) = max_duration {
+        sum.tag(2);
+        sum.bytes(&most.as_nanos().to_le_bytes());
     }
     sum.end()
 }
@@ -155,9 +220,69 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_content() {
+        let texts = ["a".to_owned()];
+        let limits = [None, Some(Duration::from_secs(1)), Some(Duration::from_nanos(1_000_000_001))];
+        let seen: HashSet<_> = limits.into_iter().map(|limit| turn(&texts, limit)).collect();
+        assert_eq!(seen.len(), 3);
+    }
+
+    #[test]
     fn the_border_between_parts_counts() {
-        assert_ne!(input(&["ab".into(), "c".into()]), input(&["a".into(), "bc".into()]));
+        let input = |texts: &[&str]| turn(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), None);
+        assert_ne!(input(&["ab", "c"]), input(&["a", "bc"]));
         assert_ne!(directory("uid:1", "0:s"), directory("uid:10", ":s"));
         assert_eq!(directory("uid:0", "s").len(), 32);
+    }
+
+    fn configuration() -> Configuration {
+        Configuration {
+            harness: "codex".into(),
+            placement: Placement::Workspace { environment_id: "e".into(), directory: "/w".into() },
+            model: "m".into(),
+            instructions: "i".into(),
+            provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://p".into() },
+            harness_config: String::new(),
+            functions: vec![FunctionTool { name: "f".into(), description: "d".into(), parameters: "{}".into() }],
+        }
+    }
+
+    #[track_caller]
+    fn check(want: Option<&str>, change: impl FnOnce(&mut Configuration)) {
+        let mut changed = configuration();
+        change(&mut changed);
+        assert_eq!(conflict(&frozen(&configuration()), &frozen(&changed)), want);
+        assert_ne!(super::configuration(&configuration()), super::configuration(&changed));
+    }
+
+    #[test]
+    fn the_first_frozen_part_that_differs_is_named() {
+        check(Some("harness"), |c| c.harness.push('x'));
+        check(Some("placement"), |c| c.placement = Placement::None);
+        check(Some("model"), |c| c.model.push('x'));
+        check(Some("model_provider"), |c| c.provider.base_url.push('x'));
+        check(Some("harness_config"), |c| c.harness_config.push_str("{}"));
+        check(Some("tools.functions"), |c| c.functions.clear());
+        check(Some("tools.functions"), |c| c.functions[0].parameters.push(' '));
+        check(Some("model"), |c| {
+            c.functions.clear();
+            c.model.clear();
+        });
+        check(None, |c| c.instructions.clear());
+        check(None, |c| c.placement = Placement::Workspace { environment_id: "e".into(), directory: "/other".into() });
+        assert_eq!(conflict(&frozen(&configuration()), &frozen(&configuration())), None);
+    }
+
+    #[test]
+    fn what_a_later_version_freezes_is_no_conflict() {
+        let (known, mut later) = (frozen(&configuration()), frozen(&configuration()));
+        later.extend([7; 32]);
+        assert_eq!((conflict(&known, &later), conflict(&later, &known)), (None, None));
+    }
+
+    #[test]
+    fn the_history_that_is_named_is_part_of_what_is_asked() {
+        let asked = |resume| preparation(&configuration(), resume);
+        assert_eq!(HashSet::from([asked(None), asked(Some("")), asked(Some("a")), asked(Some("b"))]).len(), 4);
     }
 }

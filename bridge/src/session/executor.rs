@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use adapters::{
-    harness::{Configuration, Executor, Order, PrepareError, Report},
+    harness::{Configuration, Executor, Order, PrepareError, Report, Resume},
     native::{environment::Mark, tree},
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -11,7 +11,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::owner::Owner;
-use crate::refusal::{Reason, Refusal};
+use crate::{
+    journal::HistoryRecord,
+    refusal::{Reason, Refusal},
+};
 
 /// What a Session has of native resources.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(super) struct Preparing {
     pub(super) executor_id: String,
     pub(super) configuration: Arc<Configuration>,
     pub(super) key: Option<SecretString>,
+    /// The history that it goes on with, and the instructions that were given to it last.
+    pub(super) resume: Option<(Resume, Option<Vec<u8>>)>,
     pub(super) give_up: CancellationToken,
     pub(super) task: tokio::task::JoinHandle<()>,
 }
@@ -57,8 +62,8 @@ pub(super) struct Live {
     pub(super) configuration: Arc<Configuration>,
     pub(super) key: Option<SecretString>,
     pub(super) executor: Executor,
-    /// Whether it ever had a Turn; then its native history counts.
-    pub(super) ran_turn: bool,
+    /// What becomes the Session's history once a native turn has started.
+    pub(super) history: HistoryRecord,
     pub(super) closing: bool,
     /// Orders on their way; at most one for each result of an open call, and a few more.
     pub(super) outbox: VecDeque<Order>,
@@ -166,7 +171,10 @@ impl Owner {
             self.preparations.fail(&executor_id, &refusal);
             // A keeper that was stopped from outside ends nothing; its tree still carries the mark.
             if survivors > 0 && !self.sweep(&executor_id).await {
+                self.room_wanted = None;
                 self.leave_unconfirmed(&executor_id, permit);
+            } else {
+                self.give_room(permit);
             }
         }
     }

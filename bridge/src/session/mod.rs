@@ -28,21 +28,32 @@ use crate::{
 mod active;
 pub(crate) mod assignment;
 mod binding;
+pub(crate) mod declaring;
 pub(crate) mod digest;
+mod drain;
 mod executor;
+mod history;
+mod idle;
+mod listing;
 mod owner;
 mod past;
 mod preparation;
 mod preparing;
+mod reconcile;
 pub(crate) mod recovery;
 mod registry;
 mod release;
 mod results;
+mod standing;
 mod starting;
 
 pub(crate) use assignment::Fence;
+pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};
+pub(crate) use idle::IdleExecutors;
+pub(crate) use listing::{Listed, Page, Scope, TurnsPage};
 pub(crate) use preparation::Grant;
 pub(crate) use registry::Registry;
+pub(crate) use standing::{ExecutorState, Load};
 
 /// What all Sessions of a daemon share.
 #[derive(Debug)]
@@ -61,11 +72,17 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// Room for Executors.
     pub(crate) capacity: Arc<Semaphore>,
+    /// Executors that could make room.
+    pub(crate) idle: Arc<IdleExecutors>,
+    /// What the Harnesses support, for those who watch.
+    pub(crate) declared: declaring::Declared,
+    /// The daemon's drain.
+    pub(crate) drain: Arc<Drain>,
     /// Keepers that live, for the peer check (R-SEC-1).
     pub(crate) keepers: Keepers,
     /// Every task of a Session.
     pub(crate) tracker: TaskTracker,
-    /// Cancelled when the daemon stops: nothing new is prepared or started.
+    /// Cancelled when the daemon stops and has drained: Sessions end.
     pub(crate) stopping: CancellationToken,
 }
 
@@ -76,8 +93,14 @@ pub(crate) struct Limits {
     pub(crate) handle_life: Duration,
     /// How long the evidence of a written result may take (R-FN-6).
     pub(crate) evidence: Duration,
+    /// How long a Harness may be quiet in a Turn before it is asked (R-EVT-10).
+    pub(crate) quiet: Duration,
     /// Executors that may exist at once (R-PRE-3).
     pub(crate) max_executors: u32,
+    /// After how long an idle Executor closes (R-PRE-3).
+    pub(crate) idle: Duration,
+    /// Between two heartbeats.
+    pub(crate) watch: Duration,
     /// Limits of a Turn's log.
     pub(crate) log: log::Limits,
 }
@@ -104,7 +127,7 @@ impl Keepers {
 }
 
 /// Names a Session: the same id of two principals is two Sessions (R-ASG-5).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// Who bound it.
     pub(crate) principal: String,
@@ -134,6 +157,7 @@ pub(crate) enum Command {
     Submit { fence: Fence, results: Vec<Submitted>, reply: Reply<Vec<ResultOutcome>> },
     Cancel { fence: Fence, turn_id: String, wait: Duration, reply: Reply<Snapshot> },
     Get { fence: Fence, turn_id: String, reply: Reply<Snapshot> },
+    List { fence: Fence, before: Option<u64>, limit: usize, reply: Reply<TurnsPage> },
 }
 
 /// A placement as Core asks for it.
@@ -168,6 +192,8 @@ pub(crate) struct PrepareRequest {
     pub(crate) configuration: Configuration,
     pub(crate) on_workspace: bool,
     pub(crate) key: Option<SecretString>,
+    /// The native history to go on with.
+    pub(crate) resume: Option<String>,
 }
 
 /// Progress of a preparation.
@@ -183,6 +209,7 @@ pub(crate) struct StartRequest {
     pub(crate) handle: String,
     pub(crate) turn_id: String,
     pub(crate) input: Vec<String>,
+    pub(crate) max_duration: Option<Duration>,
 }
 
 /// One submitted result; a result whose content is wrong is judged like the others before that is said (R-FN-5).
@@ -226,6 +253,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct Front {
     inbox: mpsc::Sender<Command>,
     stopping: CancellationToken,
+    stand: standing::Stand,
 }
 
 impl Front {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use adapters::harness::Report;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
     time::{Instant, sleep_until},
 };
 
@@ -13,15 +13,17 @@ use super::{
     active::Active,
     assignment::{Assignment, Fence},
     executor::{Prepared, Slot, Unconfirmed},
+    idle::Offer,
     past::Past,
     preparation::{Grant, Preparations},
     release::Releasing,
+    standing::{Farewell, Stand},
 };
 use crate::{
     journal::{Placement, SessionRecord, SessionRow},
     refusal::{Reason, Refusal},
     tasks,
-    turn::event::CancelCause,
+    turn::{event::CancelCause, log::Trace},
 };
 
 /// Reports that are taken at once; their events are written with one call.
@@ -40,8 +42,19 @@ pub(super) struct Owner {
     pub(super) turn: Option<Active>,
     /// The Turn that ended last, so that it is read without the journal.
     pub(super) past: Option<Past>,
+    /// Logs of Turns that are over and are still read.
+    pub(super) observed: Vec<Trace>,
     pub(super) release: Option<Releasing>,
     pub(super) internal: mpsc::Sender<Internal>,
+    pub(super) stand: Stand,
+    /// The Executor among the idle ones of all Sessions.
+    pub(super) idle: Option<Offer>,
+    /// Who gets the room of the Executor when it is gone.
+    pub(super) room_wanted: Option<oneshot::Sender<OwnedSemaphorePermit>>,
+    /// Nothing new begins.
+    pub(super) drains: bool,
+    /// The Turn was not waited for.
+    pub(super) is_cut_off: bool,
     stopped: bool,
 }
 
@@ -68,6 +81,8 @@ pub(super) enum Internal {
     Prepared(Prepared),
     /// The native home was to be removed.
     HomeRemoved(std::io::Result<()>),
+    /// Another Session needs the room of an idle Executor.
+    MakeRoom(oneshot::Sender<OwnedSemaphorePermit>),
 }
 
 /// Starts the owner of a Session and gives its front. `left` names an Executor whose processes an earlier run could not end.
@@ -84,8 +99,9 @@ pub(super) fn start(
         ))
     });
     let (front, inbox) = mpsc::channel(INBOX);
-    // One preparation and one removal at most are under way.
+    // One preparation, one removal and one wish for the room at most are under way.
     let (internal, reports) = mpsc::channel(4);
+    let stand = Stand::default();
     let owner = Owner {
         shared: Arc::clone(shared),
         key,
@@ -95,17 +111,26 @@ pub(super) fn start(
         waiting: Vec::new(),
         turn: None,
         past: None,
+        observed: Vec::new(),
         release: None,
         internal,
+        stand: stand.clone(),
+        idle: None,
+        room_wanted: None,
+        drains: shared.drain.has_begun(),
+        is_cut_off: false,
         stopped: false,
     };
+    owner.tell_standing();
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Session, owner.run(inbox, reports)));
-    Front { inbox: front, stopping: shared.stopping.clone() }
+    Front { inbox: front, stopping: shared.stopping.clone(), stand }
 }
 
 impl Owner {
     async fn run(mut self, mut inbox: mpsc::Receiver<Command>, mut internal: mpsc::Receiver<Internal>) {
         let stopping = self.shared.stopping.clone();
+        let (draining, cut) = (self.shared.drain.begun(), self.shared.drain.cut());
+        let _farewell = Farewell { stand: self.stand.clone(), drain: Arc::clone(&self.shared.drain) };
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let deadline = self.next_deadline();
@@ -115,12 +140,16 @@ impl Owner {
                 Some(news) = internal.recv() => self.news(news).await,
                 count = self.slot.recv_many(&mut batch, BATCH) => self.reports(&mut batch, count).await,
                 () = sleep_until(deadline.unwrap_or_else(far)), if deadline.is_some() => self.overdue(Instant::now()).await,
-                () = stopping.cancelled(), if !self.stopped => self.stop().await,
+                () = draining.cancelled(), if !self.drains => self.begin_draining(),
+                () = cut.cancelled(), if !self.is_cut_off => self.cut_off().await,
+                () = stopping.cancelled(), if !self.stopped => self.stopped = true,
             }
             self.advance_release().await;
-            if self.stopped && self.turn.is_none() {
-                self.close_executor("the bridge is stopping").await;
+            if self.drains && self.turn.is_none() {
+                self.close_executor("the bridge drains").await;
             }
+            self.note_idle();
+            self.tell_standing();
             if self.stopped && self.turn.is_none() && self.slot.is_over() && self.release.is_none() {
                 return;
             }
@@ -130,14 +159,23 @@ impl Owner {
     async fn command(&mut self, command: Command) {
         // A reply that nobody waits for any more changes nothing: what was asked has happened (R-API-8).
         match command {
-            Command::Bind { fence, placement, reply } => drop(reply.send(self.bind(fence, placement).await)),
+            Command::Bind { fence, placement, reply } => {
+                let answer = self.bind(fence, placement).await;
+                self.answer(reply, answer);
+            }
             Command::Release { fence, remove_home, reply } => self.release(fence, remove_home, reply).await,
-            Command::Prepare { fence, request, reply } => drop(reply.send(self.prepare(&fence, request).await)),
+            Command::Prepare { fence, request, reply } => {
+                let answer = self.prepare(&fence, request).await;
+                self.answer(reply, answer);
+            }
             Command::ReleasePreparation { fence, handle, reply } => {
                 let answer = self.admit(&fence).and_then(|()| self.preparations.release(&handle, Instant::now()));
-                drop(reply.send(answer.map(drop)));
+                self.answer(reply, answer.map(drop));
             }
-            Command::Start { fence, request, reply } => drop(reply.send(self.start(&fence, request).await)),
+            Command::Start { fence, request, reply } => {
+                let answer = self.start(&fence, request).await;
+                self.answer(reply, answer);
+            }
             Command::Observe { fence, turn_id, after, reply } => {
                 drop(reply.send(self.observe(&fence, &turn_id, after).await));
             }
@@ -147,13 +185,24 @@ impl Owner {
             Command::Submit { fence, results, reply } => drop(reply.send(self.submit(&fence, results).await)),
             Command::Cancel { fence, turn_id, wait, reply } => self.cancel(&fence, &turn_id, wait, reply).await,
             Command::Get { fence, turn_id, reply } => drop(reply.send(self.get(&fence, &turn_id).await)),
+            Command::List { fence, before, limit, reply } => {
+                drop(reply.send(self.list(&fence, before, limit).await));
+            }
         }
+    }
+
+    /// Answers a request that may have changed how the Session stands. Who has the answer finds that in every list.
+    fn answer<T>(&mut self, reply: super::Reply<T>, answer: Answer<T>) {
+        self.note_idle();
+        self.tell_standing();
+        drop(reply.send(answer));
     }
 
     async fn news(&mut self, news: Internal) {
         match news {
             Internal::Prepared(prepared) => self.prepared(prepared).await,
             Internal::HomeRemoved(result) => self.home_removed(result),
+            Internal::MakeRoom(reply) => self.make_room(reply).await,
         }
     }
 
@@ -183,11 +232,12 @@ impl Owner {
 
     fn next_deadline(&self) -> Option<Instant> {
         let turn = self.turn.as_ref().and_then(Active::next_deadline);
-        [self.preparations.next_expiry(), turn].into_iter().flatten().min()
+        [self.preparations.next_expiry(), self.idle_until(), turn].into_iter().flatten().min()
     }
 
     async fn overdue(&mut self, now: Instant) {
         self.preparations.expire(now);
+        self.close_idle(now).await;
         if let Some(turn) = &mut self.turn {
             turn.overdue(now).await;
             if self.stopped && turn.is_unstored() {
@@ -217,6 +267,7 @@ impl Owner {
             Some(turn) => turn.take(batch.drain(..)).await,
             None => batch.clear(),
         }
+        self.note_history();
         if let Some(survivors) = closed {
             self.executor_closed(survivors).await;
         }
@@ -232,7 +283,13 @@ impl Owner {
             if turn.is_over()
                 && let Some(turn) = self.turn.take()
             {
-                self.past = Some(turn.into_past());
+                self.note_idle();
+                self.tell_standing();
+                let past = turn.into_past();
+                if let Some(front) = past.front.find() {
+                    self.remember_readers(&front);
+                }
+                self.past = Some(past);
             }
         }
     }
@@ -256,21 +313,6 @@ impl Owner {
                 drop(reply.send(self.get(fence, turn_id).await.map(|turn| Snapshot { left, ..turn })));
             }
         }
-    }
-
-    /// The daemon stops: what runs is cancelled and settled, then the Executor is closed.
-    async fn stop(&mut self) {
-        self.stopped = true;
-        if let Some(turn) = &mut self.turn
-            && let Err(refusal) = turn.cancel(CancelCause::BridgeStopped).await
-        {
-            tracing::warn!(%refusal, "a Turn is stopped without a record of it");
-        }
-        self.follow().await;
-    }
-
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopped || self.shared.stopping.is_cancelled()
     }
 }
 

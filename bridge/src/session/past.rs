@@ -14,7 +14,7 @@ use crate::{
     turn::{
         calls::{Digest, Known},
         event::Native,
-        log::{self, Front, Terminal, Trace},
+        log::{self, FencedBy, Front, Terminal, Trace},
         machine::Phase,
     },
 };
@@ -31,7 +31,7 @@ pub(super) struct Past {
 }
 
 impl Past {
-    fn from_record(record: TurnRecord) -> Option<Self> {
+    pub(super) fn from_record(record: TurnRecord) -> Option<Self> {
         let EndRecord { ended, last_sequence, usage, .. } = record.end?;
         let native = record.native_session_id.zip(record.native_turn_id);
         let snapshot = Snapshot {
@@ -101,7 +101,25 @@ impl Owner {
             return Err(Refusal::invalid("after_sequence", "the Turn has no such event yet")
                 .with("last_sequence", front.last_sequence()));
         }
+        if self.turn.as_ref().is_none_or(|turn| turn.id() != turn_id) {
+            self.remember_readers(&front);
+        }
         Ok(front.open(after, fence.epoch))
+    }
+
+    /// Keeps in mind that a Turn which is over may be read.
+    pub(super) fn remember_readers(&mut self, front: &Front) {
+        self.observed.retain(|log| log.find().is_some());
+        self.observed.push(front.trace());
+    }
+
+    /// Fences whoever reads events of the Session under a lower epoch, also those of Turns that are over (R-ASG-2).
+    pub(super) fn fence_readers(&mut self, epoch: u64, by: FencedBy) {
+        if let Some(turn) = &mut self.turn {
+            turn.fence(epoch, by);
+        }
+        let ended = self.observed.drain(..).filter_map(|log| log.find());
+        ended.for_each(|front| front.fence(epoch, by));
     }
 
     async fn past_front(&mut self, turn_id: &str) -> Answer<Front> {

@@ -59,6 +59,19 @@ pub(crate) struct Grant {
     pub(crate) expires_at: SystemTime,
     pub(crate) reused: bool,
     pub(crate) version: String,
+    /// The history is resumed with other native settings than before (R-PRE-2).
+    pub(crate) settings_changed: bool,
+}
+
+/// How an Executor came to be ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadyKind {
+    /// It was idle.
+    Reused,
+    /// It began a native history.
+    Begun,
+    /// It goes on with one.
+    Resumed { settings_changed: bool },
 }
 
 impl<I> Default for Preparations<I> {
@@ -101,21 +114,22 @@ impl<I: Copy + Ord + std::ops::Add<Duration, Output = I>> Preparations<I> {
         &mut self,
         executor_id: &str,
         version: &str,
-        reused: bool,
+        kind: ReadyKind,
         life: (I, SystemTime),
     ) -> Vec<(String, Grant)> {
         let mut granted = Vec::new();
         let waiting =
             self.all.iter_mut().filter(|p| p.executor_id == executor_id && matches!(p.state, State::Preparing));
         for preparation in waiting {
-            preparation.revision += u32::from(!reused);
+            preparation.revision += u32::from(kind != ReadyKind::Reused);
             let grant = Grant {
                 executor_id: executor_id.to_owned(),
                 handle: format!("hdl_{}", uuid::Uuid::now_v7().simple()),
                 revision: preparation.revision,
                 expires_at: life.1,
-                reused,
+                reused: kind == ReadyKind::Reused,
                 version: version.to_owned(),
+                settings_changed: kind == ReadyKind::Resumed { settings_changed: true },
             };
             preparation.state = State::Ready { grant: grant.clone(), expires: life.0 };
             granted.push((preparation.id.clone(), grant));
@@ -269,7 +283,7 @@ mod tests {
     fn prepared() -> (Preparations<At>, String) {
         let mut all = Preparations::default();
         all.begin("p".into(), [1; 32], "e".into());
-        let granted = all.ready("e", "1", false, (At(300), SystemTime::UNIX_EPOCH));
+        let granted = all.ready("e", "1", ReadyKind::Begun, (At(300), SystemTime::UNIX_EPOCH));
         (all, granted[0].1.handle.clone())
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, os::unix::fs::DirBuilderExt as _, path::Path, sync::Arc, time::SystemTime};
 
 use adapters::{
-    harness::{Availability, Configuration, Harness, Launch, Order, Placement, PrepareError, Report},
+    harness::{Availability, Configuration, Harness, Launch, Order, Placement, PrepareError, Report, Resume},
     native::{environment::Mark, tree},
 };
 use secrecy::SecretString;
@@ -14,10 +14,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answer, Fence, PrepareRequest, Progress, digest,
+    Answer, Fence, IdleExecutors, PrepareRequest, Progress, digest, drain,
     executor::{Live, Prepared, Preparing, Retired, Slot, same_key},
+    history, idle,
     owner::{Internal, Owner},
-    preparation::{Grant, State},
+    preparation::{Grant, ReadyKind, State},
 };
 use crate::{
     clock,
@@ -30,10 +31,21 @@ use crate::{
 /// How long the end of a preparation that was given up may take.
 const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// What a new Executor is asked to be.
+struct Wanted {
+    id: String,
+    content: Digest,
+    configuration: Configuration,
+    key: Option<SecretString>,
+    resume: Option<Resume>,
+}
+
 /// What stands before a new Executor can be started.
 enum Before {
     Nothing(OwnedSemaphorePermit),
-    /// An idle Executor without a Turn holds an older credential.
+    /// The longest idle Executor of another Session makes room.
+    MakeRoom,
+    /// An idle Executor holds an older credential.
     Retire(Box<Live>),
     /// The same, while it is still being prepared.
     Await(Preparing),
@@ -43,9 +55,9 @@ impl Owner {
     /// Prepares, or attaches to a preparation.
     pub(super) async fn prepare(&mut self, fence: &Fence, request: PrepareRequest) -> Answer<Progress> {
         self.admit(fence)?;
-        let PrepareRequest { preparation_id, mut configuration, on_workspace, key } = request;
+        let PrepareRequest { preparation_id, mut configuration, on_workspace, key, resume: asked } = request;
         configuration.placement = self.bound_placement(on_workspace)?;
-        let content = digest::configuration(&configuration);
+        let content = digest::preparation(&configuration, asked.as_deref());
 
         self.preparations.expire(Instant::now());
         if let Some(found) = self.preparations.find(&preparation_id, content)? {
@@ -72,11 +84,15 @@ impl Owner {
                     }
                 }
             }
-            return self.renew(preparation_id, configuration, key);
+            let harness = self.shared.harnesses.get(configuration.harness.as_str()).cloned();
+            let harness = harness.ok_or_else(|| internal("the Harness of a preparation is gone"))?;
+            let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
+            // A newer credential came for a preparation whose handle is unused (R-PRE-6).
+            return self.retire_for(Wanted { id: preparation_id, content, configuration, key, resume }, &harness).await;
         }
 
-        if self.is_stopping() {
-            return Err(Refusal::new(Reason::Draining, "the bridge is stopping"));
+        if self.is_draining() {
+            return Err(drain::draining());
         }
         let harness = self.admitted(&configuration, key.is_some()).await?;
         self.free()?;
@@ -85,6 +101,7 @@ impl Owner {
             Slot::Preparing(preparing) => {
                 let executor_id = preparing.executor_id.clone();
                 same_configuration(&preparing.configuration, &configuration)?;
+                self.is_named(asked.as_deref())?;
                 if !self.holds(key.as_ref()) {
                     return Err(busy("an Executor is being prepared with another credential"));
                 }
@@ -93,33 +110,32 @@ impl Owner {
             }
             Slot::Live(live) => {
                 same_configuration(&live.configuration, &configuration)?;
+                self.is_named(asked.as_deref())?;
                 let executor_id = live.executor_id.clone();
                 if self.holds(key.as_ref()) {
                     let version = live.executor.version.clone();
                     self.preparations.begin(preparation_id, content, executor_id.clone());
                     let life = self.life();
-                    let granted = self.preparations.ready(&executor_id, &version, true, life).pop();
+                    let granted = self.preparations.ready(&executor_id, &version, ReadyKind::Reused, life).pop();
                     let (_, grant) = granted.ok_or_else(|| internal("a preparation is lost"))?;
                     return Ok(Progress::Ready(grant));
                 }
-                self.retire_for(preparation_id, content, configuration, key, &harness)
+                let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
+                self.retire_for(Wanted { id: preparation_id, content, configuration, key, resume }, &harness).await
             }
             Slot::Unconfirmed(_) => Err(Refusal::new(
                 Reason::CleanupUnconfirmed,
                 "earlier native work of the Session could not be ended for sure",
             )),
             Slot::Empty => {
-                if self.recorded()?.record.had_turn {
-                    return Err(Refusal::new(
-                        Reason::NativeHistoryUnavailable,
-                        "the Session had Turns and its Executor is gone; its native history cannot be resumed",
-                    ));
-                }
-                let permit = Arc::clone(&self.shared.capacity).try_acquire_owned().map_err(|_full| {
-                    Refusal::new(Reason::PreparationCapacity, "no room for another Executor")
-                        .with("max_executors", self.shared.limits.max_executors)
-                })?;
-                self.launch(preparation_id, content, configuration, key, &harness, Before::Nothing(permit))
+                let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
+                let before = match Arc::clone(&self.shared.capacity).try_acquire_owned() {
+                    Ok(permit) => Before::Nothing(permit),
+                    Err(_full) if self.shared.idle.are_there() => Before::MakeRoom,
+                    Err(_full) => return Err(idle::no_room(self.shared.limits.max_executors)),
+                };
+                let wanted = Wanted { id: preparation_id, content, configuration, key, resume };
+                self.launch(wanted, &harness, before).await
             }
         }
     }
@@ -181,32 +197,8 @@ impl Owner {
         }
     }
 
-    /// A newer credential came for a preparation whose handle is unused (R-PRE-6).
-    fn renew(&mut self, id: String, configuration: Configuration, key: Option<SecretString>) -> Answer<Progress> {
-        let harness = self.shared.harnesses.get(configuration.harness.as_str()).cloned();
-        let harness = harness.ok_or_else(|| internal("the Harness of a preparation is gone"))?;
-        let content = digest::configuration(&configuration);
-        self.retire_for(id, content, configuration, key, &harness)
-    }
-
-    fn retire_for(
-        &mut self,
-        id: String,
-        content: Digest,
-        configuration: Configuration,
-        key: Option<SecretString>,
-        harness: &Arc<dyn Harness>,
-    ) -> Answer<Progress> {
+    async fn retire_for(&mut self, wanted: Wanted, harness: &Arc<dyn Harness>) -> Answer<Progress> {
         let before = match std::mem::replace(&mut self.slot, Slot::Empty) {
-            Slot::Live(live) if live.ran_turn => {
-                self.slot = Slot::Live(live);
-                return Err(Refusal::new(
-                    Reason::ConfigurationConflict,
-                    "the Executor holds another credential and has native history",
-                )
-                .at("credentials")
-                .with("field", "credentials"));
-            }
             Slot::Live(live) => Before::Retire(live),
             Slot::Preparing(preparing) => Before::Await(preparing),
             slot @ (Slot::Empty | Slot::Unconfirmed(_)) => {
@@ -214,21 +206,14 @@ impl Owner {
                 return Err(internal("there is no Executor to retire"));
             }
         };
-        self.launch(id, content, configuration, key, harness, before)
+        self.launch(wanted, harness, before).await
     }
 
-    fn launch(
-        &mut self,
-        id: String,
-        content: Digest,
-        configuration: Configuration,
-        key: Option<SecretString>,
-        harness: &Arc<dyn Harness>,
-        before: Before,
-    ) -> Answer<Progress> {
+    async fn launch(&mut self, wanted: Wanted, harness: &Arc<dyn Harness>, before: Before) -> Answer<Progress> {
+        let Wanted { id, content, configuration, key, resume } = wanted;
         let executor_id = format!("exe_{}", uuid::Uuid::now_v7().simple());
         let folder = self.folder();
-        let (home, temporary) = (folder.join("home"), folder.join("tmp"));
+        let (home, temporary) = (self.home(), folder.join("tmp"));
         for path in [&home, &temporary, &folder.join("turns")] {
             make_private(path).map_err(|error| {
                 tracing::error!(path = %path.display(), %error, "a folder of a Session could not be made");
@@ -239,6 +224,10 @@ impl Owner {
             Placement::None => None,
             Placement::Workspace { directory, .. } => Some(directory.clone()),
         };
+        let given = self.given_instructions();
+        if resume.as_ref().is_some_and(|resume| resume.instructions_changed) {
+            self.note_instructions(None).await?;
+        }
         let configuration = Arc::new(configuration);
         let launch = Launch {
             executor_id: executor_id.clone(),
@@ -248,6 +237,7 @@ impl Owner {
             configuration: Arc::clone(&configuration),
             model_key: key.clone(),
             mark: Mark::new(self.shared.journal.state_id(), &executor_id),
+            resume: resume.clone(),
         };
         let give_up = CancellationToken::new();
         let work = Work {
@@ -257,10 +247,18 @@ impl Owner {
             before,
             give_up: give_up.clone(),
             capacity: Arc::clone(&self.shared.capacity),
+            idle: Arc::clone(&self.shared.idle),
             internal: self.internal.clone(),
         };
         let task = tasks::spawn(&self.shared.tracker, tasks::Kind::Preparation, work.run());
-        self.slot = Slot::Preparing(Preparing { executor_id: executor_id.clone(), configuration, key, give_up, task });
+        self.slot = Slot::Preparing(Preparing {
+            executor_id: executor_id.clone(),
+            configuration,
+            key,
+            resume: resume.map(|resume| (resume, given)),
+            give_up,
+            task,
+        });
         let revision = match self.preparations.find(&id, content)? {
             Some(found) => {
                 let revision = found.revision + 1;
@@ -297,26 +295,32 @@ impl Owner {
             return;
         }
         let (configuration, key) = (Arc::clone(&preparing.configuration), preparing.key.take());
+        let resume = preparing.resume.take();
         match result {
             Ok(executor) => {
                 let version = executor.version.clone();
                 let live = Live {
                     executor_id: executor_id.clone(),
+                    history: history::of_executor(&executor, &configuration),
                     configuration,
                     key,
                     executor,
-                    ran_turn: false,
                     closing: false,
                     outbox: VecDeque::new(),
                     permit,
                 };
-                match self.record_executor(&live).await {
+                let recorded = match self.record_executor(&live).await {
+                    Ok(()) if resume.is_some() => self.note_instructions(live.history.instructions.clone()).await,
+                    recorded => recorded,
+                };
+                match recorded {
                     Ok(()) => {
                         tracing::info!(executor_id, version, "Executor is ready");
                         self.shared.keepers.add(live.executor.keeper.pid);
+                        let kind = self.ready_kind(&live);
                         self.slot = Slot::Live(Box::new(live));
                         let life = self.life();
-                        for (id, grant) in self.preparations.ready(&executor_id, &version, false, life) {
+                        for (id, grant) in self.preparations.ready(&executor_id, &version, kind, life) {
                             self.tell(&id, &Ok(grant));
                         }
                     }
@@ -332,9 +336,28 @@ impl Owner {
                 if !error.clean && !self.sweep(&executor_id).await {
                     self.leave_unconfirmed(&executor_id, permit);
                 }
-                let refusal = Refusal::new(Reason::PreparationFailed, error.message).with("step", error.step);
+                let refusal = match (error.history, &resume, error.step) {
+                    (Some(fault), Some((resume, _)), _) => history::refused(fault, resume),
+                    (_, _, idle::NO_ROOM) => idle::no_room(self.shared.limits.max_executors),
+                    (_, _, step) => Refusal::new(Reason::PreparationFailed, error.message).with("step", step),
+                };
+                if let Some((Resume { instructions_changed: true, .. }, given)) = resume
+                    && !error.changed_history
+                    && let Err(refusal) = self.note_instructions(given).await
+                {
+                    tracing::error!(%refusal, "which instructions the history has is not recorded");
+                }
                 self.fail(&executor_id, &refusal);
             }
+        }
+    }
+
+    fn ready_kind(&self, live: &Live) -> ReadyKind {
+        match self.recorded() {
+            Ok(recorded) if recorded.record.history.is_some() => {
+                ReadyKind::Resumed { settings_changed: self.has_other_settings(live) }
+            }
+            Ok(_) | Err(_) => ReadyKind::Begun,
         }
     }
 
@@ -351,6 +374,16 @@ impl Owner {
         self.shared.journal.put_executor(row, record).await.map_err(|error| super::storage(&error))
     }
 
+    /// What is being prepared, or was prepared and is not used yet, fails.
+    pub(super) fn fail_pending(&mut self, refusal: &Refusal) {
+        let executor_id = match &self.slot {
+            Slot::Live(live) => live.executor_id.clone(),
+            Slot::Preparing(preparing) => preparing.executor_id.clone(),
+            Slot::Empty | Slot::Unconfirmed(_) => return,
+        };
+        self.fail(&executor_id, refusal);
+    }
+
     fn fail(&mut self, executor_id: &str, refusal: &Refusal) {
         let failed = self.preparations.waiting_for(executor_id);
         self.preparations.fail(executor_id, refusal);
@@ -360,6 +393,7 @@ impl Owner {
     }
 
     fn tell(&mut self, id: &str, answer: &Answer<Grant>) {
+        self.tell_standing();
         for (_, waiting) in self.waiting.extract_if(.., |(waits, _)| waits == id) {
             drop(waiting.send(answer.clone()));
         }
@@ -387,14 +421,27 @@ struct Work {
     before: Before,
     give_up: CancellationToken,
     capacity: Arc<Semaphore>,
+    idle: Arc<IdleExecutors>,
     internal: tokio::sync::mpsc::Sender<Internal>,
 }
 
 impl Work {
     async fn run(self) {
-        let Self { executor_id, harness, launch, before, give_up, capacity, internal } = self;
+        let Self { executor_id, harness, launch, before, give_up, capacity, idle, internal } = self;
         let (permit, retired) = match before {
             Before::Nothing(permit) => (Some(permit), None),
+            Before::MakeRoom => {
+                let room = tokio::select! {
+                    room = idle.make_room(&capacity) => room,
+                    () = give_up.cancelled() => None,
+                };
+                if room.is_none() {
+                    let result = Err(without_room(give_up.is_cancelled()));
+                    let prepared = Prepared { executor_id, permit: None, result, retired: None };
+                    return drop(internal.send(Internal::Prepared(prepared)).await);
+                }
+                (room, None)
+            }
             Before::Retire(live) => {
                 let (permit, retired) = retire(*live).await;
                 (permit, Some(retired))
@@ -449,8 +496,27 @@ async fn ended(mark: &Mark) -> bool {
     swept.is_ok_and(|swept| swept.left == 0)
 }
 
+fn without_room(given_up: bool) -> PrepareError {
+    match given_up {
+        true => self::given_up(true),
+        false => PrepareError {
+            step: idle::NO_ROOM,
+            message: "no room for another Executor".into(),
+            clean: true,
+            history: None,
+            changed_history: false,
+        },
+    }
+}
+
 fn given_up(clean: bool) -> PrepareError {
-    PrepareError { step: "cancelled", message: "the preparation was given up".into(), clean }
+    PrepareError {
+        step: "cancelled",
+        message: "the preparation was given up".into(),
+        clean,
+        history: None,
+        changed_history: true,
+    }
 }
 
 fn same_configuration(frozen: &Configuration, asked: &Configuration) -> Answer<()> {
@@ -471,9 +537,7 @@ fn same_configuration(frozen: &Configuration, asked: &Configuration) -> Answer<(
     } else {
         return Ok(());
     };
-    Err(Refusal::new(Reason::ConfigurationConflict, "the Session's configuration is frozen and this one differs")
-        .at(format!("configuration.{field}"))
-        .with("field", field))
+    Err(history::frozen(field))
 }
 
 fn busy(text: &str) -> Refusal {

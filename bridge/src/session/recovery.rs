@@ -1,19 +1,19 @@
-//! The start after an end that nobody saw: leftovers are ended, Turns without an end become `unknown` (R-DUR-2).
+//! The start after an end that nobody saw: leftovers are ended, Turns without an end get the one that is proved, or become `unknown` (R-DUR-2).
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use adapters::{
-    harness::AbandonReason,
+    harness::{AbandonReason, Proof, Usage},
     native::{environment::Mark, tree},
 };
 use bytes::Bytes;
 
-use super::{Shared, active::reason_name};
+use super::{Shared, active::reason_name, reconcile};
 use crate::{
     clock,
     journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
-        event::{End, Event, Status, UnknownCause},
+        event::Event,
         log::{Log, Record, Recovered},
     },
 };
@@ -46,23 +46,24 @@ pub(crate) async fn settle(
             shared.journal.close_executor(&executor.executor_id).await?;
         }
     }
-    let folders: HashMap<SessionRow, &str> = sessions.iter().map(|(row, s)| (*row, s.directory.as_str())).collect();
+    let sessions: HashMap<SessionRow, &SessionRecord> = sessions.iter().map(|(row, s)| (*row, s)).collect();
     for turn in shared.journal.open_turns().await? {
-        let Some(folder) = folders.get(&turn.start.session) else { continue };
-        let turns = shared.state.join("sessions").join(folder).join("turns");
+        let Some(session) = sessions.get(&turn.start.session) else { continue };
+        let turns = shared.state.join("sessions").join(&session.directory).join("turns");
         let (row, turn_id) = (turn.row, turn.start.turn_id.clone());
         let calls = shared.journal.calls_of(row).await?;
         // What Core has seen for sure, should the file be lost: sequences go on above it (R-DUR-2).
         let seen = calls.iter().map(|call| call.start.sequence).chain([turn.acknowledged]).max().unwrap_or(0);
-        let end = end_of(shared, &turn, &turns, seen);
+        let proof = reconcile::proof(shared, session, &turn).await;
+        let end = end_of(shared, &turn, &turns, seen, proof);
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
     Ok(unconfirmed)
 }
 
-/// The end of a Turn: the one that its file has already, else `unknown`.
-fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64) -> EndRecord {
+/// The end of a Turn: the one that its file has already, else the one that native history proves, else `unknown`.
+fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, proof: Option<Proof>) -> EndRecord {
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -81,17 +82,17 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64) -> EndRec
             (None, seen, shared.codec.recovery().end())
         }
     };
-    let usage = found.usage.as_ref().map(|usage| shared.codec.encode_usage(usage));
+    let encode_usage = |usage: &Usage| shared.codec.encode_usage(usage);
     let ended_ms = clock::millis(clock::now());
     if let Some((status, ended)) = found.ended {
+        let usage = found.usage.as_ref().map(encode_usage);
         return EndRecord { status, ended: ended.to_vec(), last_sequence: last, ended_ms, usage };
     }
 
-    let abandoned = |call_id| Event::FunctionCallAbandoned { call_id, reason: AbandonReason::ExecutionLost };
-    let status = Status::Unknown(UnknownCause::ExecutionLost);
-    let name = status.name().to_owned();
-    let end = Event::TurnEnded(End { status, finish: None, native_at: None, usage: found.usage });
-    let closing = found.closing.into_iter().chain(found.open_calls.into_iter().map(abandoned)).chain([end]);
+    let (closing, end) = reconcile::closing(turn, found, proof);
+    let name = end.status.name().to_owned();
+    let usage = end.usage.as_ref().map(encode_usage);
+    let closing = closing.into_iter().chain([Event::TurnEnded(end)]);
     let mut sequence = last;
     let mut records = Vec::new();
     let mut terminal = Bytes::new();

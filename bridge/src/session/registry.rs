@@ -1,18 +1,20 @@
 //! Finds the owner of a Session.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Answer, Asked, Front, Key, Shared, binding, owner};
+use super::{Answer, Asked, ExecutorState, Front, Key, Load, Shared, binding, drain::View, owner, standing::Standing};
 use crate::journal::{SessionRecord, SessionRow};
 
 /// All Sessions of the daemon.
 #[derive(Debug)]
 pub(crate) struct Registry {
     shared: Arc<Shared>,
-    sessions: Mutex<HashMap<Key, Entry>>,
+    /// In the order in which they are listed.
+    sessions: Mutex<BTreeMap<Key, Entry>>,
     unconfirmed: HashMap<SessionRow, String>,
 }
 
@@ -84,10 +86,51 @@ impl Registry {
         }
     }
 
-    /// Stops every Session: what runs is cancelled and settled, Executors are closed. Answers when all of it is over.
-    pub(crate) async fn stop(&self) {
-        self.shared.stopping.cancel();
-        self.shared.tracker.close();
-        self.shared.tracker.wait().await;
+    /// Shows Sessions in order, from one on, until it is told to stop. Nothing is started for one that nobody has asked for yet.
+    pub(super) fn each(&self, begin: Bound<Key>, mut show: impl FnMut(&Key, &Standing) -> bool) {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, entry) in sessions.range((begin, Bound::Unbounded)) {
+            let goes_on = match entry {
+                Entry::Owned(front) => show(key, &front.stand.look()),
+                Entry::Stored(row, record) => show(key, &self.stored(*row, record)),
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn stored(&self, row: SessionRow, record: &SessionRecord) -> Standing {
+        let executor = match self.unconfirmed.contains_key(&row) {
+            true => ExecutorState::Unconfirmed,
+            false => ExecutorState::None,
+        };
+        Standing { session: Some((row, record.clone())), executor, ..Standing::default() }
+    }
+
+    /// What all Sessions carry together.
+    pub(crate) fn load(&self) -> Load {
+        self.view().load
+    }
+
+    /// All Sessions as a drain looks at them.
+    pub(super) fn view(&self) -> View {
+        let mut view = View::default();
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, entry) in &*sessions {
+            let standing = match entry {
+                Entry::Owned(front) => front.stand.look(),
+                Entry::Stored(row, _) => {
+                    if self.unconfirmed.contains_key(row) {
+                        view.load.add(ExecutorState::Unconfirmed, None);
+                    }
+                    continue;
+                }
+            };
+            view.load.add(standing.executor, standing.turn.as_ref());
+            view.turns.extend(standing.turn.clone().map(|turn| (key.clone(), turn)));
+            view.unheard += usize::from(!standing.drains && !standing.is_gone);
+        }
+        view
     }
 }

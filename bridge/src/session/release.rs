@@ -10,7 +10,7 @@ use super::{
 use crate::{
     refusal::{Reason, Refusal},
     tasks,
-    turn::event::CancelCause,
+    turn::{event::CancelCause, log::FencedBy},
 };
 
 /// A release at work.
@@ -60,11 +60,11 @@ impl Owner {
         let row = self.shared.journal.put_session(record.clone()).await.map_err(|error| storage(&error))?;
         self.session = Some(Recorded { row, record });
         self.void_preparations(&Refusal::new(Reason::AssignmentStale, "the assignment is released"));
-        if let Some(turn) = &mut self.turn {
-            turn.fence(epoch);
-            if let Err(refusal) = turn.cancel(CancelCause::Released).await {
-                tracing::warn!(%refusal, "a Turn is released without a record of it");
-            }
+        self.fence_readers(epoch, FencedBy::Release);
+        if let Some(turn) = &mut self.turn
+            && let Err(refusal) = turn.cancel(CancelCause::Released).await
+        {
+            tracing::warn!(%refusal, "a Turn is released without a record of it");
         }
         self.follow().await;
         Ok(())
@@ -102,6 +102,7 @@ impl Owner {
             (Removal::Done, None) => (None, true),
             (Removal::Failed(text), None) => (Some(text.clone()), false),
         };
+        self.tell_standing();
         if let Some(releasing) = self.release.take() {
             for waiting in releasing.waiting {
                 drop(waiting.send(Ok(ReleaseDone { left: left.clone(), home_removed })));

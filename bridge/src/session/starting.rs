@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::{
     Answer, Fence, Snapshot, StartRequest,
     active::{Active, Begin},
-    digest,
+    digest, drain,
     executor::Slot,
     owner::Owner,
     storage,
@@ -21,13 +21,13 @@ impl Owner {
     /// Starts a Turn, or tells the state of the one that has this id; true when it was there before.
     pub(super) async fn start(&mut self, fence: &Fence, request: StartRequest) -> Answer<(Snapshot, bool)> {
         self.admit(fence)?;
-        let StartRequest { handle, turn_id, input } = request;
-        let content = digest::input(&input);
+        let StartRequest { handle, turn_id, input, max_duration } = request;
+        let content = digest::turn(&input, max_duration);
         if let Some(found) = self.known_turn(&turn_id, content).await? {
             return Ok((found, true));
         }
-        if self.is_stopping() {
-            return Err(Refusal::new(Reason::Draining, "the bridge is stopping"));
+        if self.is_draining() {
+            return Err(drain::draining());
         }
         let executor_id = self.preparations.check(&handle, Instant::now())?.to_owned();
         if self.turn.is_some() {
@@ -43,7 +43,7 @@ impl Owner {
             }
         };
 
-        let (row, number) = {
+        let (session_row, number) = {
             let recorded = self.recorded()?;
             (recorded.row, recorded.record.next_turn_number)
         };
@@ -51,7 +51,7 @@ impl Owner {
         let created_at = clock::from_millis(clock::millis(clock::now()));
         let log = self.create_log(number)?;
         let start = NewTurn {
-            session: row,
+            session: session_row,
             turn_id: turn_id.clone(),
             number,
             executor_id,
@@ -66,11 +66,20 @@ impl Owner {
             session.record.had_turn = true;
             session.record.next_turn_number = number + 1;
         }
-        if let Slot::Live(live) = &mut self.slot {
-            live.ran_turn = true;
-        }
+        let history = self.history_to_record().map(|history| (session_row, history));
         let idempotency_prefix = format!("{}/{turn_id}", self.key.session_id);
-        let begin = Begin { row, turn_id, content, created_at, number, native_session_id, idempotency_prefix, log };
+        let begin = Begin {
+            row,
+            turn_id,
+            content,
+            created_at,
+            number,
+            native_session_id,
+            history,
+            idempotency_prefix,
+            log,
+            max_duration,
+        };
         let turn = Active::begin(&self.shared, begin, input);
         let snapshot = turn.snapshot();
         self.turn = Some(turn);

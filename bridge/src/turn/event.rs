@@ -71,6 +71,8 @@ pub(crate) struct End {
     pub(crate) native_at: Option<SystemTime>,
     /// Usage of the whole Turn.
     pub(crate) usage: Option<Usage>,
+    /// Whether native history tells the end, and nothing else did (R-EVT-7).
+    pub(crate) reconciled: bool,
 }
 
 /// Status of an ended Turn (R-EVT-3).
@@ -105,6 +107,7 @@ pub(crate) enum CancelCause {
 /// Why nobody knows how a Turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownCause {
+    Stalled,
     ExecutionLost,
     Unsettled,
 }
@@ -146,8 +149,29 @@ pub(crate) struct Recovered {
     pub(crate) closing: Vec<Event>,
     /// Calls that were shown and have neither a receipt nor an abandonment.
     pub(crate) open_calls: Vec<String>,
+    /// The messages, in the order in which they began.
+    pub(crate) messages: Vec<SeenMessage>,
     /// The last usage.
     pub(crate) usage: Option<Usage>,
     /// Status and encoded event of an end that is there already.
     pub(crate) ended: Option<(String, Bytes)>,
+}
+
+/// A message that Core may have seen.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeenMessage {
+    /// Its id in the Turn.
+    pub(crate) item: String,
+    /// The Harness's own id.
+    pub(crate) native: String,
+    /// How far it came.
+    pub(crate) state: Seen,
+}
+
+/// How far a message came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Open,
+    Completed,
+    Discarded,
 }

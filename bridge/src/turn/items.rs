@@ -50,9 +50,19 @@ impl Items {
         item
     }
 
+    /// Whether no item is open.
+    pub(super) fn are_closed(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// The id of an open item.
     pub(super) fn find(&self, native: &str, kind: &Kind) -> Option<&str> {
         self.open.iter().rev().find(|o| o.native == native && o.kind.is_like(kind)).map(|o| o.item.as_str())
+    }
+
+    /// Whether a tool runs.
+    pub(super) fn has_open_tool(&self) -> bool {
+        self.open.iter().any(|o| matches!(o.kind, Kind::Tool(_)))
     }
 
     /// Closes an item and gives its id.

@@ -13,6 +13,7 @@ use super::{
     calls::{Digest, Known, Phase as CallPhase},
     event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause},
     items::{Items, Kind},
+    stop::Stop,
 };
 
 /// One Turn.
@@ -27,6 +28,12 @@ pub(crate) struct Turn {
     native: Option<Native>,
     cancel: Option<CancelCause>,
     failure: Option<Failure>,
+    /// Why the bridge stopped it before anything else did.
+    stop: Option<Stop>,
+    /// The Harness waits to ask its provider again.
+    retrying: bool,
+    /// Native history told the end.
+    reconciled: bool,
 }
 
 #[derive(Debug)]
@@ -67,6 +74,8 @@ pub(crate) enum Input {
     Cancel(CancelCause),
     /// The bridge itself ends it.
     Fail(Failure),
+    /// A limit of the Turn is over.
+    Stop(Stop),
     /// A result for a call that is pending is on disk.
     Result { call_id: String, digest: Digest, result: FunctionResult },
     /// A call could not be stored; it is never shown (R-DUR-4).
@@ -119,7 +128,20 @@ impl Turn {
             native: None,
             cancel: None,
             failure: None,
+            stop: None,
+            retrying: false,
+            reconciled: false,
         }
+    }
+
+    /// Whether the Harness works on it and nothing has stopped it yet.
+    pub(crate) fn is_at_work(&self) -> bool {
+        matches!(self.state, State::Starting | State::Running) && !self.is_stopping()
+    }
+
+    /// Whether silence of the Harness means anything: no tool, call, required action or native retry is open (R-EVT-10).
+    pub(crate) fn may_stall(&self) -> bool {
+        !self.retrying && !self.items.has_open_tool() && !self.calls.iter().any(|c| c.phase.is_open())
     }
 
     /// Where the Turn is.
@@ -138,6 +160,16 @@ impl Turn {
     pub(crate) fn required_actions(&self) -> impl Iterator<Item = &Call> {
         let over = self.is_stopping() || matches!(self.state, State::Settling(_) | State::Ended(_));
         self.calls.iter().filter(move |c| !over && c.phase.is_open()).map(|c| &c.call)
+    }
+
+    /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
+    pub(crate) fn only_waits(&self) -> bool {
+        let mut open = self.calls.iter().filter(|c| c.phase.is_open()).peekable();
+        matches!(self.state, State::Running)
+            && !self.is_stopping()
+            && self.items.are_closed()
+            && open.peek().is_some()
+            && open.all(|c| c.phase == CallPhase::Pending)
     }
 
     /// What is known of a call.
@@ -180,6 +212,7 @@ impl Turn {
             Input::Report(report) => self.report(report),
             Input::Cancel(cause) => Ok(self.cancel(cause)),
             Input::Fail(failure) => Ok(self.fail(failure)),
+            Input::Stop(stop) => Ok(self.stop(stop)),
             Input::Result { call_id, digest, result } => Ok(self.result(call_id, digest, result)),
             Input::NotStored { call_id, failure } => {
                 self.calls.retain(|c| c.call.call_id != call_id);
@@ -190,7 +223,7 @@ impl Turn {
     }
 
     fn is_stopping(&self) -> bool {
-        self.cancel.is_some() || self.failure.is_some()
+        self.cancel.is_some() || self.failure.is_some() || self.stop.is_some()
     }
 
     fn call(&self, call_id: &str) -> Option<&CallState> {
@@ -213,6 +246,14 @@ impl Turn {
     fn fail(&mut self, failure: Failure) -> Vec<Effect> {
         let first = !self.is_stopping();
         self.failure.get_or_insert(failure);
+        self.interrupt_if(first)
+    }
+
+    fn stop(&mut self, stop: Stop) -> Vec<Effect> {
+        let first = self.is_at_work();
+        if first {
+            self.stop = Some(stop);
+        }
         self.interrupt_if(first)
     }
 
@@ -258,6 +299,7 @@ impl Turn {
         if let State::Ended(_) = self.state {
             return Err(self.misfit("something after the end"));
         }
+        self.retrying = matches!(report, Report::ProviderRetry(_));
         Ok(match report {
             Report::Started { native_turn_id } => match self.state {
                 State::Starting => {
@@ -344,6 +386,7 @@ impl Turn {
                 let stopped = matches!(self.cancel, Some(CancelCause::BridgeStopped | CancelCause::Released));
                 self.abandon(call_id, if stopped { AbandonReason::ExecutionLost } else { reason })
             }
+            Report::Standing(_) => Vec::new(),
             Report::ProviderRetry(retry) => emit(Event::ProviderRetry(retry)),
             Report::Usage(usage) => {
                 self.usage = Some(usage);
@@ -357,6 +400,10 @@ impl Turn {
                 }
                 State::Settling(_) | State::Ended(_) => return Err(self.misfit("a second end")),
             },
+            Report::Proved(end) => {
+                self.reconciled = true;
+                return self.report(Report::Ended(end));
+            }
             Report::Settled(settlement) => self.settled(settlement)?,
             Report::Closed { exit, survivors } => self.lost(exit, survivors),
         })
@@ -466,13 +513,15 @@ impl Turn {
             (Some(ours), true) => Status::Failed(ours.clone()),
             (None, true) => status,
         };
-        End { status, finish, native_at, usage: self.usage }
+        let reconciled = self.reconciled && confirmed && self.failure.is_none();
+        End { status, finish, native_at, usage: self.usage, reconciled }
     }
 
     fn interrupted(&self) -> Status {
-        match self.cancel {
-            Some(cause) => Status::Cancelled(cause),
-            None => Status::Failed(Failure {
+        match (self.stop, self.cancel) {
+            (Some(stop), _) => stop.status(),
+            (None, Some(cause)) => Status::Cancelled(cause),
+            (None, None) => Status::Failed(Failure {
                 code: FailureCode::HarnessProtocolError,
                 message: "the Harness says that the Turn was interrupted, but nobody asked for it".into(),
                 http_status: None,

@@ -219,3 +219,98 @@ fn results_are_judged_by_the_cancel_of_core_even_when_completion_won() {
     assert!(turn.known("d").is_none());
     assert_eq!(turn.required_actions().count(), 0);
 }
+
+fn stop(stop: Stop) -> Input {
+    Input::Stop(stop)
+}
+
+#[test]
+fn a_limit_interrupts_once_and_ends_the_turn_in_its_own_way() {
+    check(
+        vec![started(), stop(Stop::Deadline), stop(Stop::Stalled), interrupted(), settled(true)],
+        "store_started turn_started interrupt failed(DeadlineExceeded) = Ended",
+    );
+    check(
+        vec![started(), stop(Stop::Stalled), interrupted(), settled(true)],
+        "store_started turn_started interrupt unknown(Stalled) = Ended",
+    );
+    // Before the Harness has said anything, and when its end is not proved.
+    check(vec![stop(Stop::Deadline), interrupted(), settled(true)], "interrupt failed(DeadlineExceeded) = Ended");
+    check(vec![stop(Stop::Deadline), interrupted(), settled(false)], "interrupt unknown(Unsettled) = Ended");
+}
+
+#[test]
+fn what_the_harness_says_of_the_end_stands_above_a_limit() {
+    for limit in [Stop::Deadline, Stop::Stalled] {
+        check(
+            vec![started(), stop(limit), completed(), settled(true)],
+            "store_started turn_started interrupt completed = Ended",
+        );
+        check(vec![started(), completed(), stop(limit), settled(true)], "store_started turn_started completed = Ended");
+    }
+}
+
+#[test]
+fn of_a_cancel_and_a_limit_the_first_names_the_end() {
+    check(
+        vec![started(), cancel(), stop(Stop::Deadline), interrupted(), settled(true)],
+        "store_started turn_started interrupt cancelled(Requested) = Ended",
+    );
+    check(
+        vec![started(), stop(Stop::Deadline), cancel(), interrupted(), settled(true)],
+        "store_started turn_started interrupt failed(DeadlineExceeded) = Ended",
+    );
+}
+
+#[test]
+fn silence_means_nothing_while_a_tool_a_call_or_a_retry_is_open() {
+    let command = || Tool::Command { command: "sleep".into(), directory: String::new() };
+    let tool = |id: &str| report(Report::ToolStarted { id: id.into(), tool: command() });
+    let retry = || {
+        let retry =
+            adapters::harness::RetryOf { code: FailureCode::ServerError, http_status: None, message: String::new() };
+        report(Report::ProviderRetry(retry))
+    };
+    for (inputs, want) in [
+        (vec![], true),
+        (vec![started()], true),
+        (vec![started(), delta("m", "hi")], true),
+        (vec![started(), tool("e")], false),
+        (vec![started(), call("c")], false),
+        (vec![started(), call("c"), result("c"), written("c")], false),
+        (vec![started(), call("c"), result("c"), written("c"), applied("c")], true),
+        (vec![started(), retry()], false),
+        (vec![started(), retry(), delta("m", "hi")], true),
+    ] {
+        let told = format!("{inputs:?}");
+        let mut turn = Turn::new("thread".into(), "s/t".into());
+        for input in inputs {
+            turn.on(input).unwrap();
+        }
+        assert_eq!(turn.may_stall(), want, "{told}");
+    }
+}
+
+#[test]
+fn a_turn_only_waits_when_nothing_but_open_calls_is_left() {
+    let only_waits = |inputs: Vec<Input>| {
+        let mut turn = Turn::new("thread".into(), "s/t".into());
+        inputs.into_iter().for_each(|input| drop(turn.on(input).unwrap()));
+        turn.only_waits()
+    };
+    let tool = || report(Report::ToolStarted { id: "x".into(), tool: Tool::Other { name: "x".into() } });
+    for (inputs, want) in [
+        (vec![], false),
+        (vec![started()], false),
+        (vec![started(), call("a")], true),
+        (vec![started(), call("a"), tool()], false),
+        (vec![started(), delta("m", "so"), call("a")], false),
+        (vec![started(), call("a"), call("b"), result("a")], false),
+        (vec![started(), call("a"), call("b"), result("a"), written("a"), applied("a")], true),
+        (vec![started(), call("a"), result("a"), written("a"), applied("a")], false),
+        (vec![started(), call("a"), cancel()], false),
+    ] {
+        let case = format!("{inputs:?}");
+        assert_eq!(only_waits(inputs), want, "{case}");
+    }
+}

@@ -6,5 +6,6 @@ mod items;
 pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod split;
+pub(crate) mod stop;
 
 pub(crate) use items::incomplete;

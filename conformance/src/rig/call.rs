@@ -19,6 +19,7 @@ pub enum Call {
     Submit,
     Cancel,
     Get,
+    List,
 }
 
 /// What the calls are about.
@@ -68,7 +69,7 @@ impl Target {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Bind,
         Self::Release,
         Self::Prepare,
@@ -79,6 +80,7 @@ impl Call {
         Self::Submit,
         Self::Cancel,
         Self::Get,
+        Self::List,
     ];
 
     /// Those about a Turn that must be there.
@@ -93,12 +95,18 @@ impl Call {
         match self {
             Self::Bind => client.bind_assignment(v1::BindAssignmentRequest { assignment, placement }).await.map(drop),
             Self::Release => {
-                let request = v1::ReleaseAssignmentRequest { assignment, remove_home: false };
+                let request = v1::ReleaseAssignmentRequest { assignment, remove_home: false, principal: None };
                 client.release_assignment(request).await.map(drop)
             }
             Self::Prepare => {
                 let (configuration, credentials) = (Some(configuration), Vec::new());
-                let request = v1::PrepareExecutionRequest { assignment, preparation_id, configuration, credentials };
+                let request = v1::PrepareExecutionRequest {
+                    assignment,
+                    preparation_id,
+                    configuration,
+                    credentials,
+                    resume: None,
+                };
                 to_the_end(client.prepare_execution(request).await?).await
             }
             Self::ReleasePreparation => {
@@ -107,7 +115,9 @@ impl Call {
             }
             Self::Start => {
                 let (handle, input) = ("hdl-none".into(), text_input("hello"));
-                client.start_turn(v1::StartTurnRequest { assignment, handle, turn_id, input }).await.map(drop)
+                let max_duration = None;
+                let request = v1::StartTurnRequest { assignment, handle, turn_id, input, max_duration };
+                client.start_turn(request).await.map(drop)
             }
             Self::Observe => {
                 let request = v1::ObserveTurnRequest { assignment, turn_id, after_sequence: 0 };
@@ -125,6 +135,7 @@ impl Call {
                 client.cancel_turn(v1::CancelTurnRequest { assignment, turn_id, wait: None }).await.map(drop)
             }
             Self::Get => client.get_turn(v1::GetTurnRequest { assignment, turn_id }).await.map(drop),
+            Self::List => client.list_turns(v1::ListTurnsRequest { assignment, ..Default::default() }).await.map(drop),
         }
     }
 }

@@ -53,13 +53,26 @@ impl Config {
             Roots::Everything => vec![place.root().to_owned()],
             Roots::None => Vec::new(),
         };
+        let more = quick_to_stop(&self.more.replace("{provider}", provider));
         // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
         format!(
             "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\n{isolation}codex.program = {:?}\n{}\n",
             place.state(),
             place.socket(),
             self.codex,
-            self.more.replace("{provider}", provider)
+            more
         )
+    }
+}
+
+/// A scenario that says nothing about it does not wait for Turns that run when the daemon stops.
+fn quick_to_stop(more: &str) -> String {
+    const QUICK: &str = "drain_timeout_ms = 100";
+    if more.contains("drain_timeout_ms") {
+        more.to_owned()
+    } else if more.contains("[limits]") {
+        more.replace("[limits]", &format!("[limits]\n{QUICK}"))
+    } else {
+        format!("limits.{QUICK}\n{more}")
     }
 }

@@ -53,6 +53,35 @@ impl Rig {
         Ok(session.prepare(configuration, vec![key]).await?)
     }
 
+    /// Prepares a Session that goes on with this native history.
+    ///
+    /// # Errors
+    /// What the bridge refused.
+    pub async fn resume(
+        &self,
+        session: &Session,
+        configuration: v1::ExecutionConfiguration,
+        native_session_id: &str,
+    ) -> Result<v1::Ready, proto::client::Error> {
+        let key = v1::Credential { name: "model".into(), value: MODEL_KEY.into() };
+        session.resume(configuration, vec![key], native_session_id).await
+    }
+
+    /// Starts a Turn with a handle, and gives its events to the end.
+    ///
+    /// # Errors
+    /// What the bridge refused, or a stream that stayed lost.
+    pub async fn turn_with(
+        &self,
+        session: &Session,
+        ready: &v1::Ready,
+        turn_id: &str,
+        prompt: &str,
+    ) -> anyhow::Result<Observed> {
+        session.start(ready, turn_id, text_input(prompt)).await?;
+        Observed::default().to_the_end(&mut session.turn_events(turn_id)).await
+    }
+
     /// Prepares and starts a Turn, and gives its events to be read.
     ///
     /// # Errors
@@ -182,6 +211,18 @@ impl Observed {
             Some(Kind::TurnEnded(end)) => Ok(end),
             _ => anyhow::bail!("the last event is no end: {:#?}", self.events.last()),
         }
+    }
+
+    /// The native conversation, as the start told it.
+    ///
+    /// # Errors
+    /// When the Turn has not started natively.
+    pub fn native_session(&self) -> anyhow::Result<String> {
+        let started = self.kinds().find_map(|kind| match kind {
+            Kind::TurnStarted(started) => started.native.as_ref().map(|native| native.session_id.clone()),
+            _ => None,
+        });
+        started.context("the Turn has not started natively")
     }
 
     /// Checks that the Turn completed.

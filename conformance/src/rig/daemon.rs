@@ -74,7 +74,10 @@ impl Daemon {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn(place: &Place) -> anyhow::Result<Self> {
-        Self::spawn_program(&program("runtime-bridge")?, place)
+        match &place.daemon {
+            Some(daemon) => Self::spawn_program(daemon, place),
+            None => Self::spawn_program(&program("runtime-bridge")?, place),
+        }
     }
 
     /// The same with a daemon from elsewhere.
@@ -186,6 +189,23 @@ impl Daemon {
     #[must_use]
     pub fn logs(&self) -> Vec<Value> {
         self.log_text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Waits for so many lines of its logs with this message, and gives them.
+    ///
+    /// # Errors
+    /// When there are fewer after 20 s.
+    pub async fn wait_for_logs(&self, message: &str, count: usize) -> anyhow::Result<Vec<Value>> {
+        let limit = Instant::now() + READY;
+        loop {
+            let mut found = self.logs();
+            found.retain(|line| line["message"].as_str().is_some_and(|text| text.contains(message)));
+            if found.len() >= count {
+                return Ok(found);
+            }
+            anyhow::ensure!(Instant::now() < limit, "the log has not {count} times {message:?}\n{}", self.log_tail());
+            time::sleep(ATTEMPT).await;
+        }
     }
 
     /// Everything it wrote, as it stands.

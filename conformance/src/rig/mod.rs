@@ -25,7 +25,7 @@ pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_resul
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use order::name;
-pub use place::{Place, codex, program};
+pub use place::{Place, codex, failpoints, program};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};
 pub use scenario::{is_long, scenario};
@@ -34,6 +34,9 @@ use crate::child::FaultChild;
 use crate::provider::Provider;
 use crate::script::child::Program;
 use crate::script::provider::Step;
+
+/// The variable that arms failpoints.
+const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
 
 /// Which program stands at the daemon's Codex path.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +65,8 @@ pub struct Setup {
     pub more: String,
     /// Variables in the daemon's environment, beside `PATH` and `HOME`.
     pub environment: Vec<(String, String)>,
+    /// The failpoints that a daemon is armed with that was built with them; without any, the ordinary daemon runs.
+    pub failpoints: Option<String>,
 }
 
 impl Setup {
@@ -98,6 +103,10 @@ impl Rig {
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
         let mut place = Place::make()?;
         place.environment = setup.environment;
+        if let Some(armed) = setup.failpoints {
+            place.daemon = Some(failpoints()?);
+            place.environment.push((FAILPOINTS.into(), armed));
+        }
         let (child, codex) = match setup.codex {
             Codex::Real => (None, codex()?),
             Codex::At(path) => (None, path),
@@ -149,6 +158,11 @@ impl Rig {
         let left = process::left_of(&family, self.place.root()).await?;
         anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
         Ok(())
+    }
+
+    /// The next daemon of this rig is armed with no failpoints.
+    pub fn disarm(&mut self) {
+        self.place.environment.retain(|(name, _)| name != FAILPOINTS);
     }
 
     /// The daemon's descendants at this moment, and what else carries one of their marks.

@@ -16,6 +16,8 @@ pub struct Place {
     socket: PathBuf,
     /// Variables of the daemon, beside `PATH` and `HOME`.
     pub(super) environment: Vec<(String, String)>,
+    /// The daemon, when it is not the one beside this program.
+    pub(super) daemon: Option<PathBuf>,
 }
 
 impl Place {
@@ -37,7 +39,7 @@ impl Place {
         private.with_context(|| format!("make {}", socket_dir.display()))?;
         // The daemon resolves links, so what it tells is compared with resolved paths.
         let workspace = workspace.canonicalize().context("resolve the workspace")?;
-        Ok(Self { root, workspace, socket: socket_dir.join("s"), socket_dir, environment: Vec::new() })
+        Ok(Self { root, workspace, socket: socket_dir.join("s"), socket_dir, environment: Vec::new(), daemon: None })
     }
 
     /// The folder that holds all others but the socket's; its name is unique, so that it marks what works in it.
@@ -117,6 +119,23 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
         None => profile_dir()?.join(name),
     };
     anyhow::ensure!(path.is_file(), "{} is not there: build it with `cargo build --workspace --bins`", path.display());
+    Ok(path)
+}
+
+/// The daemon that was built with failpoints: `RUNTIME_BRIDGE_FAILPOINTS_BIN`, else where `scripts/test` builds it.
+///
+/// # Errors
+/// When it was not built.
+pub fn failpoints() -> anyhow::Result<PathBuf> {
+    let path = match env::var_os("RUNTIME_BRIDGE_FAILPOINTS_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => target()?.join("failpoints/debug/runtime-bridge"),
+    };
+    anyhow::ensure!(
+        path.is_file(),
+        "{} is not there: build it with `CARGO_TARGET_DIR=target/failpoints RUSTFLAGS=\"--cfg failpoints\" cargo build -p bridge -p adapters --bins`",
+        path.display()
+    );
     Ok(path)
 }
 

@@ -88,7 +88,9 @@ fn code(reason: Reason) -> Code {
         NotFound | HandleUnknown => Code::NotFound,
         NotAuthorized => Code::PermissionDenied,
         PreparationConflict | TurnConflict | ResultConflict => Code::AlreadyExists,
-        PreparationCapacity | Overloaded => Code::ResourceExhausted,
+        PreparationCapacity | Overloaded | ObserverTooSlow => Code::ResourceExhausted,
+        PayloadTooLarge => Code::OutOfRange,
+        Unsupported => Code::Unimplemented,
         HarnessUnavailable | StorageUnavailable | Draining => Code::Unavailable,
         IncompatibleVersion
         | AssignmentConflict

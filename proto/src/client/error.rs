@@ -46,9 +46,9 @@ impl Error {
         }
     }
 
-    /// Whether nothing is proved, so that the same call may be sent again.
+    /// Whether nothing is proved, so that the same call may be sent again. An observer that was too slow has lost nothing but its stream.
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self, Self::Transport { .. })
+        matches!(self, Self::Transport { .. }) || self.reason() == Some(v1::Reason::ObserverTooSlow)
     }
 
     /// A stream that the peer ended without what had to come.

@@ -26,6 +26,8 @@ pub struct TurnEvents {
     resume_at: Instant,
     /// When the stream was opened or last said something.
     heard_at: Instant,
+    /// The stream that is open has given no event.
+    is_bare: bool,
     over: bool,
 }
 
@@ -41,6 +43,7 @@ impl TurnEvents {
             backoff,
             resume_at: now,
             heard_at: now,
+            is_bare: true,
             over: false,
         }
     }
@@ -50,7 +53,7 @@ impl TurnEvents {
         self.request.after_sequence
     }
 
-    /// The next event, or `None` behind `turn_ended`. Dropping the future loses no event.
+    /// The next event, or `None` behind `turn_ended`, whoever was given that one. Dropping the future loses no event.
     ///
     /// # Errors
     /// What the bridge refused, [`Error::Transport`] when the stream stayed lost, [`Error::Sequence`] for a gap or a repetition. After an
@@ -64,18 +67,26 @@ impl TurnEvents {
                 return self.give(event).map(Some);
             }
             match self.receive().await {
-                Ok(events) => {
+                Ok(Some(events)) => {
                     self.backoff.heard();
                     self.heard_at = Instant::now();
+                    self.is_bare &= events.is_empty();
                     self.arrived.extend(events);
                 }
-                Err(error) => {
-                    self.stream = None;
-                    let resume = self.backoff.after(error, Instant::now());
-                    self.resume_at = resume.inspect_err(|_| self.over = true)?;
-                }
+                // A bridge ends a stream in order when nothing is behind what was asked for, and then only.
+                Ok(None) if self.is_bare => self.over = true,
+                Ok(None) => self.lost(Error::ended_early("the stream of the Turn ended before `turn_ended`"))?,
+                Err(error) => self.lost(error)?,
             }
         }
+    }
+
+    /// The stream is lost and will be looked for, unless the error is final.
+    fn lost(&mut self, error: Error) -> Result<(), Error> {
+        self.stream = None;
+        let resume = self.backoff.after(error, Instant::now());
+        self.resume_at = resume.inspect_err(|_| self.over = true)?;
+        Ok(())
     }
 
     fn give(&mut self, event: v1::Event) -> Result<v1::Event, Error> {
@@ -96,23 +107,22 @@ impl TurnEvents {
         Ok(event)
     }
 
-    /// The next message of the stream, which is opened first where there is none. Cancel-safe: an event leaves the stream only with
+    /// The next message of the stream, which is opened first where there is none, or its end. Cancel-safe: an event leaves the stream only with
     /// the answer.
-    async fn receive(&mut self) -> Result<Vec<v1::Event>, Error> {
+    async fn receive(&mut self) -> Result<Option<Vec<v1::Event>>, Error> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
                 time::sleep_until(self.resume_at).await;
                 self.heard_at = Instant::now();
+                self.is_bare = true;
                 let opened = self.client.observe_turn(self.request.clone());
                 let opened = time::timeout(SILENCE, opened).await.map_err(|_| silent())??;
                 self.stream.insert(opened)
             }
         };
-        match time::timeout_at(self.heard_at + SILENCE, stream.next()).await.map_err(|_| silent())?? {
-            Some(message) => Ok(message.events),
-            None => Err(Error::ended_early("the stream of the Turn ended before `turn_ended`")),
-        }
+        let message = time::timeout_at(self.heard_at + SILENCE, stream.next()).await.map_err(|_| silent())??;
+        Ok(message.map(|message| message.events))
     }
 }
 

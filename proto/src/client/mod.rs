@@ -11,10 +11,10 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, io, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tonic::{
     Request,
     metadata::{Ascii, MetadataValue},
@@ -47,18 +47,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum Endpoint {
     /// A Unix socket.
     Unix(PathBuf),
+    /// Plain TCP on loopback; its calls need [`Client::with_bearer`].
+    Tcp(SocketAddr),
 }
 
 /// The text names no endpoint that this client can reach.
 #[derive(Debug, thiserror::Error)]
-#[error("an endpoint is written unix:PATH")]
+#[error("an endpoint is written unix:PATH or http://ADDRESS:PORT")]
 pub struct MalformedEndpoint;
 
 impl FromStr for Endpoint {
     type Err = MalformedEndpoint;
 
-    /// Reads `unix:PATH`, or `unix:///PATH` with an absolute path.
+    /// Reads `unix:PATH`, `unix:///PATH` with an absolute path, or `http://ADDRESS:PORT` with an address in numbers.
     fn from_str(text: &str) -> Result<Self, MalformedEndpoint> {
+        if let Some(address) = text.strip_prefix("http://") {
+            return address.parse().map(Self::Tcp).map_err(|_| MalformedEndpoint);
+        }
         let path = text.strip_prefix("unix:").ok_or(MalformedEndpoint)?;
         let path = match path.strip_prefix("//") {
             Some(absolute) if absolute.starts_with('/') => absolute,
@@ -73,6 +78,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "http://{address}"),
         }
     }
 }
@@ -85,6 +91,7 @@ impl fmt::Display for Endpoint {
 pub struct Client {
     inner: RuntimeClient<Channel>,
     version: Option<MetadataValue<Ascii>>,
+    bearer: Option<MetadataValue<Ascii>>,
     patience: Duration,
 }
 
@@ -94,28 +101,47 @@ impl Client {
     /// # Errors
     /// [`Error::Transport`] when nobody listens there.
     pub async fn connect(endpoint: Endpoint) -> Result<Self, Error> {
-        let Endpoint::Unix(path) = endpoint;
-        let dial = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { Ok::<_, io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
-        });
         // The address only fills the `:authority` of the requests; the connector alone knows where the bridge is.
-        let channel = transport::Endpoint::from_static("http://runtime-bridge")
+        let builder = transport::Endpoint::from_static("http://runtime-bridge")
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .connect_with_connector(dial)
-            .await
-            .map_err(Error::transport)?;
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        let connected = match endpoint {
+            Endpoint::Unix(path) => {
+                let dial = tower::service_fn(move |_: Uri| {
+                    let path = path.clone();
+                    async move { Ok::<_, io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
+                });
+                builder.connect_with_connector(dial).await
+            }
+            Endpoint::Tcp(address) => {
+                let dial = tower::service_fn(move |_: Uri| async move {
+                    let stream = TcpStream::connect(address).await?;
+                    stream.set_nodelay(true)?;
+                    Ok::<_, io::Error>(TokioIo::new(stream))
+                });
+                builder.connect_with_connector(dial).await
+            }
+        };
+        let channel = connected.map_err(Error::transport)?;
         let inner = RuntimeClient::new(channel)
             .max_encoding_message_size(MAX_REQUEST_BYTES)
             .max_decoding_message_size(MAX_RESPONSE_BYTES);
-        Ok(Self { inner, version: version::CURRENT.to_string().parse().ok(), patience: PATIENCE })
+        Ok(Self { inner, version: version::CURRENT.to_string().parse().ok(), bearer: None, patience: PATIENCE })
     }
 
     /// The same connection with calls that claim to be written in another version, or that claim none (R-API-1). A text that no header
     /// can hold counts as none.
     pub fn claiming_version(mut self, version: Option<&str>) -> Self {
         self.version = version.and_then(|text| text.parse().ok());
+        self
+    }
+
+    /// The same connection with calls that carry this bearer. A text that no header can hold counts as none.
+    pub fn with_bearer(mut self, bearer: &str) -> Self {
+        self.bearer = format!("Bearer {bearer}").parse().ok().map(|mut value: MetadataValue<Ascii>| {
+            value.set_sensitive(true);
+            value
+        });
         self
     }
 
@@ -168,6 +194,9 @@ impl Client {
         if let Some(version) = &self.version {
             request.metadata_mut().insert(version::HEADER, version.clone());
         }
+        if let Some(bearer) = &self.bearer {
+            request.metadata_mut().insert("authorization", bearer.clone());
+        }
         request
     }
 }
@@ -207,6 +236,12 @@ unary! {
     cancel_turn(CancelTurnRequest) -> CancelTurnResponse;
     /// Asks for the state of a Turn.
     get_turn(GetTurnRequest) -> GetTurnResponse;
+    /// Lists the Turns of a Session, newest first.
+    list_turns(ListTurnsRequest) -> ListTurnsResponse;
+    /// Lists Sessions (R-ASG-5).
+    list_sessions(ListSessionsRequest) -> ListSessionsResponse;
+    /// Drains the bridge (R-DUR-3).
+    drain(DrainRequest) -> DrainResponse;
 }
 
 /// Streaming calls, one stream each: it is not made again when it is lost.
@@ -230,4 +265,6 @@ streaming! {
     prepare_execution(PrepareExecutionRequest) -> PrepareExecutionResponse;
     /// The raw stream of an observation; [`Client::observe`] goes on where it is lost.
     observe_turn(ObserveTurnRequest) -> ObserveTurnResponse;
+    /// News of the bridge itself.
+    watch_runtime(WatchRuntimeRequest) -> WatchRuntimeResponse;
 }

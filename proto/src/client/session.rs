@@ -57,11 +57,35 @@ impl Session {
         configuration: v1::ExecutionConfiguration,
         credentials: Vec<v1::Credential>,
     ) -> Result<v1::Ready, Error> {
+        self.prepare_with(configuration, credentials, None).await
+    }
+
+    /// Prepares an Executor that goes on with the native history of an earlier Turn of this Session, as its `turn_started` named it.
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn resume(
+        &self,
+        configuration: v1::ExecutionConfiguration,
+        credentials: Vec<v1::Credential>,
+        native_session_id: &str,
+    ) -> Result<v1::Ready, Error> {
+        let resume = v1::Resume { native_session_id: native_session_id.into() };
+        self.prepare_with(configuration, credentials, Some(resume)).await
+    }
+
+    async fn prepare_with(
+        &self,
+        configuration: v1::ExecutionConfiguration,
+        credentials: Vec<v1::Credential>,
+        resume: Option<v1::Resume>,
+    ) -> Result<v1::Ready, Error> {
         let request = v1::PrepareExecutionRequest {
             assignment: Some(self.assignment.clone()),
             preparation_id: self.preparations.next(),
             configuration: Some(configuration),
             credentials,
+            resume,
         };
         self.client.prepare(request).await
     }
@@ -76,11 +100,26 @@ impl Session {
         turn_id: &str,
         input: Vec<v1::InputPart>,
     ) -> Result<v1::StartTurnResponse, Error> {
+        self.start_within(ready, turn_id, input, None).await
+    }
+
+    /// Starts a Turn that may take so long (R-EVT-10).
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn start_within(
+        &self,
+        ready: &v1::Ready,
+        turn_id: &str,
+        input: Vec<v1::InputPart>,
+        max_duration: Option<Duration>,
+    ) -> Result<v1::StartTurnResponse, Error> {
         let request = v1::StartTurnRequest {
             assignment: Some(self.assignment.clone()),
             handle: ready.handle.clone(),
             turn_id: turn_id.into(),
             input,
+            max_duration: max_duration.map(wire_duration),
         };
         persist(&self.client, || self.client.start_turn(request.clone())).await
     }
@@ -107,8 +146,7 @@ impl Session {
         let request = v1::CancelTurnRequest {
             assignment: Some(self.assignment.clone()),
             turn_id: turn_id.into(),
-            // A wait that no protobuf duration can hold is refused by the bridge as out of range.
-            wait: wait.map(|wait| wait.try_into().unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 })),
+            wait: wait.map(wire_duration),
         };
         persist(&self.client, || self.client.cancel_turn(request.clone())).await
     }
@@ -142,9 +180,14 @@ impl Session {
     pub async fn release(&self, remove_home: bool) -> Result<v1::ReleaseAssignmentResponse, Error> {
         let mut assignment = self.assignment.clone();
         assignment.epoch = assignment.epoch.saturating_add(1);
-        let request = v1::ReleaseAssignmentRequest { assignment: Some(assignment), remove_home };
+        let request = v1::ReleaseAssignmentRequest { assignment: Some(assignment), remove_home, principal: None };
         persist(&self.client, || self.client.release_assignment(request.clone())).await
     }
+}
+
+/// One that no protobuf duration can hold is refused by the bridge as out of range.
+fn wire_duration(of: Duration) -> prost_types::Duration {
+    of.try_into().unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 })
 }
 
 /// A text as the whole input of a Turn.

@@ -43,9 +43,35 @@ fn an_endpoint_is_a_unix_socket() {
         ("unix://host/b.sock", None),
         ("/run/b.sock", None),
         ("http://localhost:1", None),
+        ("http://127.0.0.1", None),
     ] {
         assert_eq!(text.parse().ok(), path.map(|path| Endpoint::Unix(path.into())), "{text}");
     }
+}
+
+#[test]
+fn an_endpoint_is_an_address_in_numbers() {
+    for text in ["http://127.0.0.1:7480", "http://[::1]:1"] {
+        let endpoint: Endpoint = text.parse().unwrap();
+        assert!(matches!(endpoint, Endpoint::Tcp(_)));
+        assert_eq!(endpoint.to_string(), text);
+    }
+}
+
+#[tokio::test]
+async fn an_observation_behind_the_end_is_over_at_once() {
+    let bridge = Bridge::start().await;
+    bridge.will_show([Observation::answers([]), Observation::answers([vec![]])]);
+    for _ in 0..2 {
+        let (sequences, error) = observe(&connected(&bridge).await, 5).await;
+        assert!(sequences.is_empty() && error.is_none(), "{error:?}");
+    }
+    assert_eq!(bridge.asked(), [5, 5]);
+    // Behind an event an end in order is none: the Turn has not ended.
+    bridge.will_show([Observation::answers([vec![event(1)]]), Observation::answers([vec![ended(2)]])]);
+    let (sequences, error) = observe(&connected(&bridge).await, 0).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(sequences, [1, 2]);
 }
 
 #[tokio::test]
@@ -99,6 +125,16 @@ async fn an_observation_survives_a_restart_of_the_bridge() {
     assert!(matches!(events.next().await.unwrap().unwrap().kind, Some(Kind::TurnEnded(_))));
     assert_eq!(events.last_sequence(), 2);
     assert_eq!(bridge.asked(), [0, 1]);
+}
+
+#[tokio::test]
+async fn an_observer_that_was_too_slow_observes_again() {
+    let bridge = Bridge::start().await;
+    let slow = bridge::refusal(tonic::Code::ResourceExhausted, "OBSERVER_TOO_SLOW", "was not read", &[]);
+    bridge.will_show([Observation::answers([vec![event(1)]]).then(slow), Observation::answers([vec![ended(2)]])]);
+    let (sequences, error) = observe(&connected(&bridge).await, 0).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(sequences, [1, 2]);
 }
 
 #[tokio::test]

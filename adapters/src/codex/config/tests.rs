@@ -43,14 +43,44 @@ fn the_mark_is_quoted() {
 fn the_parameters_of_a_thread_are_as_reviewed() {
     let key = SecretString::from("sk-canary");
     let workspace = Path::new("/nowhere/w");
-    let outer = Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: Some(&key) };
+    let outer = Surroundings {
+        workspace,
+        isolation: Isolation::Outer,
+        trust_workspace: false,
+        model_key: Some(&key),
+        resume: None,
+    };
     insta::assert_snapshot!(params(workspace, &outer).replace(",\"", ",\n\""));
+}
+
+/// A resumed thread is given all that a started one is, but for what it cannot take.
+#[test]
+fn the_parameters_of_a_resumed_thread_are_as_reviewed() {
+    let key = SecretString::from("sk-canary");
+    let workspace = Path::new("/nowhere/w");
+    let (isolation, trust_workspace) = (Isolation::Outer, false);
+    let outer = Surroundings { workspace, isolation, trust_workspace, model_key: Some(&key), resume: Some("thread-1") };
+    insta::assert_snapshot!(params(workspace, &outer).replace(",\"", ",\n\""));
+    let injected = serde_json::to_string(&instructions("thread-1", "Be \"brief\".")).unwrap();
+    assert_eq!(
+        injected,
+        r#"{"threadId":"thread-1","items":[{"type":"message","role":"developer","content":[{"type":"input_text","text":"Be \"brief\"."}]}]}"#
+    );
+}
+
+#[test]
+fn settings_differ_with_what_the_operator_chose_and_hold_nothing_of_a_session() {
+    let all =
+        [Isolation::Outer, Isolation::Native].map(|isolation| [true, false].map(|trust| settings(isolation, trust)));
+    let different: std::collections::BTreeSet<_> = all.iter().flatten().collect();
+    assert_eq!(different.len(), 4);
 }
 
 #[test]
 fn without_a_key_and_with_the_native_sandbox() {
     let workspace = Path::new("/nowhere/w");
-    let native = Surroundings { workspace, isolation: Isolation::Native, trust_workspace: true, model_key: None };
+    let native =
+        Surroundings { workspace, isolation: Isolation::Native, trust_workspace: true, model_key: None, resume: None };
     let text = params(workspace, &native);
     assert!(!text.contains("experimental_bearer_token"), "{text}");
     assert!(text.contains(r#""sandbox":"workspace-write""#), "{text}");
@@ -60,7 +90,8 @@ fn without_a_key_and_with_the_native_sandbox() {
 #[test]
 fn schemas_keep_their_text() {
     let workspace = Path::new("/nowhere/w");
-    let outer = Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: None };
+    let outer =
+        Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: None, resume: None };
     let schema = configuration(workspace).functions.remove(0).parameters;
     assert!(params(workspace, &outer).contains(&schema));
 }
@@ -68,7 +99,8 @@ fn schemas_keep_their_text() {
 #[test]
 fn empty_instructions_replace_and_add_nothing() {
     let workspace = Path::new("/nowhere/w");
-    let outer = Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: None };
+    let outer =
+        Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: None, resume: None };
     let plain =
         Configuration { instructions: String::new(), harness_config: String::new(), ..configuration(workspace) };
     let text = serde_json::to_string(&thread_start(&plain, &outer).unwrap()).unwrap();

@@ -74,6 +74,7 @@ impl Owner {
                 Event::InterruptRefused
             }
             (Asked::Clean, _) => Event::Cleaned,
+            (Asked::Standing, outcome) => return self.stands(outcome).await,
         };
         self.feed(event).await;
     }
@@ -91,8 +92,13 @@ impl Owner {
         {
             self.skipped.late += 1;
             if let wire::Notification::TokenUsage(notice) = notification {
-                // Not of a running Turn, but the next one must not count it as its own.
-                self.items.used(notice.token_usage.total, &mut Vec::new());
+                // Not of a running Turn, and neither that one nor the next may count it as its own. A resumed thread tells it behind its answer,
+                // where the input of a Turn may be on its way already.
+                let total = notice.token_usage.total;
+                match &self.turn {
+                    Some(turn) if turn.has_started() => drop(self.items.used(total, &mut Vec::new())),
+                    Some(_) | None => self.items.used_before(total),
+                }
             }
             return;
         }
@@ -112,7 +118,7 @@ impl Owner {
     }
 
     /// Something of the native turn was seen before `turn/started`: then it has started.
-    async fn begun(&mut self, native: &str) {
+    pub(super) async fn begun(&mut self, native: &str) {
         if self.turn.as_ref().is_some_and(|turn| !turn.has_started()) {
             self.feed(Event::Started { native: native.to_owned() }).await;
         }
@@ -182,7 +188,7 @@ impl Owner {
         }
     }
 
-    async fn completed(&mut self, turn: wire::Turn) {
+    pub(super) async fn completed(&mut self, turn: wire::Turn) {
         let at = turn.completed_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         let status = match turn.status.as_str() {
             "completed" => Status::Completed,

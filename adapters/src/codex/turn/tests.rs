@@ -43,6 +43,9 @@ fn word(effect: &Effect) -> Option<String> {
         Effect::Report(Report::Settled(Settlement { confirmed, reusable })) => {
             format!("settled {confirmed} {reusable}")
         }
+        Effect::Report(Report::Proved(NativeEnd::Completed { .. })) => "proved completed".into(),
+        Effect::Report(Report::Proved(NativeEnd::Interrupted { .. })) => "proved interrupted".into(),
+        Effect::Report(Report::Proved(NativeEnd::Failed { failure, .. })) => format!("proved {:?}", failure.code),
         Effect::Report(other) => format!("{other:?}"),
         Effect::Submit => "submit".into(),
         Effect::Interrupt { native } => format!("interrupt {native}"),
@@ -337,5 +340,53 @@ fn events_of_other_states_change_nothing() {
         assert!(turn.on(event, &mut out).is_err());
         assert_eq!(out, []);
         assert!(turn.is_open() && !turn.is_settled());
+    }
+}
+
+const DONE: NativeEnd = NativeEnd::Completed { finish: None, at: None };
+const STOPPED: NativeEnd = NativeEnd::Interrupted { at: None };
+const GONE: Event = Event::Exited { exit: Exit::Code(0), foreign_signal: false, said: String::new() };
+
+#[test]
+fn an_end_that_history_proves_is_the_end() {
+    check(&[started(), Event::Proved(DONE), GONE], &["started", "proved completed", "settled true false"]);
+    check(&[accepted(), Event::Proved(DONE), GONE], &["started", "proved completed", "settled true false"]);
+    check(
+        &[started(), Event::Close, Event::Proved(DONE), GONE],
+        &["started", "retire", SETTLEMENT, "proved completed", "settled true false"],
+    );
+    // What the process told itself stands.
+    check(
+        &[started(), completed(Status::Completed), Event::Proved(STOPPED)],
+        &["started", "ended completed", SETTLEMENT, "end surplus", "misfit: proved in state settling"],
+    );
+    check(
+        &[started(), Event::Close, completed(Status::Completed), Event::Proved(DONE)],
+        &["started", "retire", SETTLEMENT, "ended completed", "misfit: proved in state retiring"],
+    );
+}
+
+#[test]
+fn history_is_asked_for_an_end_that_was_not_told_and_believed_where_it_fits() {
+    let cases: [(&[Event], Option<&str>, [bool; 3]); 8] = [
+        // Whether it takes a completion, an interrupt, and an interrupt where somebody else's signal ended the process.
+        (&[], None, [false, false, false]),
+        (&[accepted()], Some("U"), [true, false, false]),
+        (&[started()], Some("U"), [true, false, false]),
+        (&[started(), Event::Interrupt], Some("U"), [true, true, false]),
+        (&[accepted(), Event::Interrupt], Some("U"), [true, true, false]),
+        (&[started(), Event::Close], Some("U"), [true, false, false]),
+        (&[started(), fault()], None, [false, false, false]),
+        (&[started(), completed(Status::Completed)], None, [false, false, false]),
+    ];
+    for (events, unended, takes) in cases {
+        let mut turn = Turn::new(timing());
+        for event in events {
+            turn.on(event.clone(), &mut Vec::new()).unwrap();
+        }
+        assert_eq!(turn.unended(), unended, "{events:?}");
+        let found =
+            [(DONE, false), (STOPPED, false), (STOPPED, true)].map(|(end, foreign)| turn.is_proved_by(&end, foreign));
+        assert_eq!(found, takes, "{events:?}");
     }
 }

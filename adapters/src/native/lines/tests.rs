@@ -42,7 +42,10 @@ impl AsyncRead for Pieces {
 
 /// All lines, a truncated one with `…` behind it, an error as its text in brackets. The only place that calls the reader.
 async fn read(reader: impl AsyncRead + Unpin, limit: usize) -> Vec<Vec<u8>> {
-    let mut lines = LineReader::new(reader, limit);
+    all_of(LineReader::new(reader, limit)).await
+}
+
+async fn all_of(mut lines: LineReader<impl AsyncRead + Unpin>) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     loop {
         // CANCEL: each wait is given up once and begun again.
@@ -163,12 +166,115 @@ async fn a_stream_that_cannot_be_read_is_an_error_and_not_an_end() {
     assert!(matches!(lines.next().await, Err(LineError::Io(_))));
 }
 
+/// A folder of its own for the spool; nothing is ever seen in it.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("rb-lines-{}", uuid::Uuid::now_v7().simple()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn spooling(&self, above: usize, room: Room) -> Spooling {
+        Spooling { folder: self.0.clone(), above, room, is_read: |head| !head.starts_with(b"skip") }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        assert_eq!(std::fs::read_dir(&self.0).unwrap().count(), 0);
+        std::fs::remove_dir(&self.0).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn half_a_long_line_takes_no_memory() {
+    let folder = Folder::new();
+    let pieces = (0..64).map(|_| vec![b'x'; 1 << 20]).chain([b"\nnext\n".to_vec()]);
+    let spooling = folder.spooling(1 << 20, Room::new(1 << 20));
+    let mut lines = LineReader::new(Pieces::new(pieces), 64 << 20).spooling(spooling);
+    let mut largest = 0;
+    let long = loop {
+        tokio::select! {
+            biased;
+            line = lines.next() => break line.unwrap().unwrap(),
+            () = std::future::ready(()) => largest = largest.max(lines.buffer.capacity()),
+        }
+    };
+    assert!(long.len() == 64 << 20 && long.iter().all(|byte| *byte == b'x'));
+    assert!(largest <= 2 * KEEP + 2 * CHUNK, "{largest}");
+    assert_eq!(&lines.next().await.unwrap().unwrap()[..], b"next");
+}
+
+#[tokio::test]
+async fn long_lines_wait_for_each_other() {
+    let folder = Folder::new();
+    let room = Room::new(100_000);
+    let text = [vec![b'x'; 80_000], b"\n".to_vec()].concat();
+    let reader = || LineReader::new(&text[..], 1 << 20).spooling(folder.spooling(100, room.clone()));
+    let (mut first, mut second, mut third) = (reader(), reader(), reader());
+    let line = first.next().await.unwrap().unwrap();
+    assert_eq!(line.len(), 80_000);
+    for waiting in [&mut second, &mut third] {
+        tokio::select! {
+            biased;
+            line = waiting.next() => panic!("there was no room for {} bytes", line.unwrap().unwrap().len()),
+            () = std::future::ready(()) => {}
+        }
+    }
+    // A short one needs no room.
+    let mut short = LineReader::new(&b"short\n"[..], 1 << 20).spooling(folder.spooling(100, room.clone()));
+    assert_eq!(&short.next().await.unwrap().unwrap()[..], b"short");
+    drop(line);
+    let line = second.next().await.unwrap().unwrap();
+    drop(line);
+    assert_eq!(third.next().await.unwrap().unwrap().len(), 80_000);
+}
+
+#[tokio::test]
+async fn a_line_that_is_longer_than_the_room_takes_all_of_it() {
+    let folder = Folder::new();
+    let text = [vec![b'x'; 50_000], b"\n".to_vec()].concat();
+    let mut lines = LineReader::new(&text[..], 1 << 20).spooling(folder.spooling(100, Room::new(1)));
+    assert_eq!(lines.next().await.unwrap().unwrap().len(), 50_000);
+}
+
+#[tokio::test]
+async fn a_long_line_that_nobody_reads_is_passed_over_and_still_has_a_limit() {
+    let folder = Folder::new();
+    let text =
+        [b"skip".to_vec(), vec![b'x'; 90_000], b"\nnext\nskip".to_vec(), vec![b'x'; 200_000], b"\nlast\nskip".to_vec()];
+    let text = [text.concat(), vec![b'x'; 90_000]].concat();
+    let mut lines = LineReader::new(&text[..], 100_000).spooling(folder.spooling(1000, Room::new(1)));
+    assert_eq!(&lines.next().await.unwrap().unwrap()[..], b"next");
+    assert!(matches!(lines.next().await, Err(LineError::TooLong { limit: 100_000 })));
+    assert_eq!(&lines.next().await.unwrap().unwrap()[..], b"last");
+    assert!(lines.next().await.unwrap().is_none());
+    assert_eq!(lines.passed_over(), 2);
+}
+
+#[tokio::test]
+async fn a_folder_that_takes_no_file_fails_the_long_line_and_no_other() {
+    let spooling = Spooling {
+        folder: std::path::PathBuf::from("/nonexistent/folder"),
+        above: 1000,
+        room: Room::new(1 << 20),
+        is_read: |_| true,
+    };
+    let text = [vec![b'x'; 90_000], b"\nnext\n".to_vec()].concat();
+    let mut lines = LineReader::new(&text[..], 1 << 20).spooling(spooling);
+    assert!(matches!(lines.next().await, Err(LineError::Spool(_))));
+    assert_eq!(&lines.next().await.unwrap().unwrap()[..], b"next");
+}
+
 proptest! {
     #[test]
     fn any_split_of_a_stream_gives_the_same_lines(
         text in proptest::collection::vec(prop_oneof![3 => Just(b'\n'), 1 => Just(b'\r'), 8 => any::<u8>()], 0..200),
         cuts in proptest::collection::vec(0..200_usize, 0..12),
         limit in 1..40_usize,
+        above in 0..40_usize,
     ) {
         let mut cuts: Vec<_> = cuts.into_iter().filter(|cut| *cut < text.len()).collect();
         cuts.sort_unstable();
@@ -182,7 +288,14 @@ proptest! {
             from = cut;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let folder = Folder::new();
+        let spooled = LineReader::new(Pieces::new(pieces.clone()), limit).spooling(Spooling {
+            is_read: |_| true,
+            ..folder.spooling(above, Room::new(1))
+        });
+        let spooled = runtime.block_on(all_of(spooled));
         let got = runtime.block_on(read(Pieces::new(pieces), limit));
+        prop_assert_eq!(&spooled, &got);
 
         let mut want = Vec::new();
         let mut parts = text.split(|byte| *byte == b'\n').peekable();

@@ -185,6 +185,10 @@ impl<W: AsyncWrite + Unpin> Pump<W> {
                 }
                 self.buffer.extend_from_slice(&queued.line);
             }
+            #[cfg(failpoints)]
+            for queued in batch.iter().take(count) {
+                crate::failpoint::native(&queued.line, crate::failpoint::When::Before)?;
+            }
             let whole = batch[0].line.clone();
             let text = if self.buffer.is_empty() { &whole[..] } else { &self.buffer[..] };
             let (written, result) = write_all(&mut self.stdin, text, &self.closing).await;
@@ -198,6 +202,10 @@ impl<W: AsyncWrite + Unpin> Pump<W> {
                 let begun = begun.count();
                 answer(batch.drain(..begun), Err(SendError::Broken));
                 return Err(error);
+            }
+            #[cfg(failpoints)]
+            for queued in batch.iter().take(count) {
+                crate::failpoint::native(&queued.line, crate::failpoint::When::After)?;
             }
             answer(batch.drain(..count), Ok(()));
         }

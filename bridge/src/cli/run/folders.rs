@@ -55,7 +55,7 @@ impl Folders {
         let state_home = surroundings.folder("XDG_STATE_HOME").or(home).ok_or(Error::NoStateHome)?;
         let runs = state_home.join("runtime-bridge/run");
         make(&runs, true)?;
-        sweep(&runs, SystemTime::now());
+        sweep(&runs, crate::clock::now());
         let state = runs.join(session_id);
         make(&state, false)?;
         let temporary = [surroundings.folder("XDG_RUNTIME_DIR"), Some(env::temp_dir()), Some("/tmp".into())];

@@ -2,6 +2,7 @@
 
 mod crash;
 mod fixture;
+mod listing;
 mod opening;
 mod records;
 mod writer;
@@ -59,6 +60,7 @@ fn session(id: &str) -> SessionRecord {
         placement: Placement::Workspace { environment_id: "env".to_owned(), directory: "/src/project".to_owned() },
         had_turn: false,
         next_turn_number: 1,
+        history: None,
     }
 }
 

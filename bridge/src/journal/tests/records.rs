@@ -2,8 +2,8 @@
 
 use super::{Folder, begin, call, session, turn};
 use crate::journal::{
-    CallRecord, EndRecord, Error, ExecutorRecord, Placement, ResultRecord, SessionRecord, StoredResult, TurnRecord,
-    TurnRow,
+    CallRecord, EndRecord, Error, ExecutorRecord, HistoryRecord, NewTurn, Placement, ResultRecord, SessionRecord,
+    SessionRow, StoredResult, TurnRecord, TurnRow,
 };
 
 fn executor(id: &str) -> ExecutorRecord {
@@ -52,6 +52,65 @@ async fn a_session_is_kept_by_principal_and_id() {
     assert_eq!(journal.put_session(taken_over.clone()).await.unwrap(), row);
     journal.close().await;
     assert_eq!(folder.journal().sessions().await.unwrap(), [(row, taken_over), (other, foreign)]);
+}
+
+fn history(instructions: Option<Vec<u8>>) -> HistoryRecord {
+    HistoryRecord {
+        native_session_id: "thread-1".to_owned(),
+        harness: "codex".to_owned(),
+        configuration: vec![1; 64],
+        settings: vec![2; 32],
+        instructions,
+    }
+}
+
+#[tokio::test]
+async fn a_history_stays_whatever_becomes_of_the_assignment() {
+    let folder = Folder::new();
+    let journal = folder.journal();
+    let row = journal.put_session(session("s-1")).await.unwrap();
+    assert!(journal.sessions().await.unwrap()[0].1.history.is_none());
+    for history in [history(None), history(Some(vec![3; 32]))] {
+        journal.put_history(row, history.clone()).await.unwrap();
+        journal.put_session(SessionRecord { epoch: 2, ..session("s-1") }).await.unwrap();
+        assert_eq!(journal.sessions().await.unwrap()[0].1.history, Some(history));
+    }
+    journal.close().await;
+    let journal = folder.journal();
+    assert_eq!(journal.sessions().await.unwrap()[0].1.history, Some(history(Some(vec![3; 32]))));
+    let nobody = SessionRow::of_test(99);
+    assert!(matches!(journal.put_history(nobody, history(None)).await, Err(Error::Misfit(_))));
+}
+
+#[tokio::test]
+async fn the_native_turn_that_completed_last_is_known() {
+    let folder = Folder::new();
+    let journal = folder.journal();
+    let row = journal.put_session(session("s-1")).await.unwrap();
+    assert_eq!(journal.last_native_turn(row, "thread-1").await.unwrap(), None);
+    for (number, status) in [(1, "completed"), (2, "completed"), (3, "unknown"), (4, "failed")] {
+        let turn = journal.insert_turn(turn(row, number)).await.unwrap();
+        journal.turn_started(turn, "thread-1", Some(&format!("native-{number}"))).await.unwrap();
+        journal.end_turn(turn, EndRecord { status: status.to_owned(), ..end() }, None).await.unwrap();
+    }
+    assert_eq!(journal.last_native_turn(row, "thread-1").await.unwrap().as_deref(), Some("native-2"));
+    assert_eq!(journal.last_native_turn(row, "thread-2").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_conversations_of_turns_are_known_with_what_they_were_prepared_with() {
+    let folder = Folder::new();
+    let journal = folder.journal();
+    let row = journal.put_session(session("s-1")).await.unwrap();
+    assert_eq!(journal.native_sessions(row).await.unwrap(), []);
+    for (number, executor_id, thread) in [(1, "x-1", Some("old")), (2, "x-2", Some("new")), (3, "x-3", None)] {
+        let native_session_id = thread.map(str::to_owned);
+        journal.put_executor(row, ExecutorRecord { native_session_id, ..executor(executor_id) }).await.unwrap();
+        let turn = NewTurn { executor_id: executor_id.to_owned(), ..turn(row, number) };
+        journal.insert_turn(turn).await.unwrap();
+    }
+    let found = [("new".to_owned(), [1; 32]), ("old".to_owned(), [1; 32])];
+    assert_eq!(journal.native_sessions(row).await.unwrap(), found);
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+#[cfg(failpoints)]
+use adapters::failpoint::{self, When};
 use bytes::Bytes;
 
 use super::{
@@ -66,8 +68,12 @@ impl Log {
     ///
     /// What the system says; `AlreadyExists` when there is a file.
     pub(crate) fn create(path: &Path, limits: Limits) -> io::Result<Self> {
+        #[cfg(failpoints)]
+        failpoint::pass("log.create", When::Before)?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         file.write_all_at(&file::header(), 0)?;
+        #[cfg(failpoints)]
+        failpoint::pass("log.create", When::After)?;
         Self::over(path, file, HEADER_BYTES, limits)
     }
 
@@ -163,11 +169,6 @@ impl Log {
         self.shared.mark.send_modify(|mark| mark.is_ended = true);
     }
 
-    /// Ends the readers that were opened with an epoch below `epoch` (R-ASG-2).
-    pub(crate) fn fence(&self, epoch: u64) {
-        self.shared.mark.send_modify(|mark| mark.fence = mark.fence.max(epoch));
-    }
-
     /// Says that Core has stored the events up to `through`: from now on they are given as an omission.
     pub(crate) fn acknowledge(&self, through: u64) {
         self.shared.mark.send_modify(|mark| mark.acknowledged = mark.acknowledged.max(through.min(mark.published)));
@@ -186,6 +187,8 @@ impl Log {
     /// Writes the records behind the good part of the file, in one call unless one of them is large, and gives the
     /// new end.
     fn write(&mut self, records: &[Record]) -> io::Result<u64> {
+        #[cfg(failpoints)]
+        failpoint::pass("log.append", When::Before)?;
         let mut buffer = mem::take(&mut self.buffer);
         buffer.clear();
         let mut at = self.length;
@@ -214,7 +217,14 @@ impl Log {
                 sequence += 1;
             }
         }
+        #[cfg(failpoints)]
+        {
+            self.file.write_all_at(&buffer[..buffer.len() / 2], at)?;
+            failpoint::pass("log.append", When::Within)?;
+        }
         self.file.write_all_at(&buffer, at)?;
+        #[cfg(failpoints)]
+        failpoint::pass("log.append", When::After)?;
         at += buffer.len() as u64;
         if buffer.capacity() <= 2 * COPY_BYTES {
             self.buffer = buffer;

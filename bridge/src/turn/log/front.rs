@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::{
     Limits, Reader, file,
-    tail::{Mark, Shared},
+    tail::{FencedBy, Mark, Shared},
 };
 
 /// Opens readers of one Turn's events. Clones are cheap and share the log.
@@ -70,6 +70,7 @@ impl Front {
             published: sequence,
             acknowledged: acknowledged.min(sequence),
             fence: 0,
+            fenced_by: FencedBy::default(),
             is_ended: true,
             is_closed: true,
         };
@@ -84,6 +85,15 @@ impl Front {
     /// when they are still to be written.
     pub(crate) fn open(&self, after: u64, epoch: u64) -> Reader {
         Reader::new(Arc::clone(&self.shared), after, epoch)
+    }
+
+    /// Ends the readers that were opened with an epoch below `epoch`, and tells them why (R-ASG-2).
+    pub(crate) fn fence(&self, epoch: u64, by: FencedBy) {
+        self.shared.mark.send_modify(|mark| {
+            if epoch > mark.fence {
+                (mark.fence, mark.fenced_by) = (epoch, by);
+            }
+        });
     }
 
     /// What finds this front again.

@@ -24,6 +24,7 @@ pub(crate) use self::{
     append::{Log, Record, Recovered},
     front::{Front, Terminal, Trace},
     reader::{Next, Omission, Reader, Why},
+    tail::FencedBy,
 };
 
 /// Sizes of one log. The defaults are what the daemon uses; tests make them small.

@@ -12,7 +12,7 @@ use tokio::{
 use super::{
     Batch,
     file::{self, Kind, Scan},
-    tail::{Found, Mark, Place, Shared},
+    tail::{FencedBy, Found, Mark, Place, Shared},
 };
 
 /// A longer wait than this is cut to it, so that no point in time is beyond what a clock can hold.
@@ -55,6 +55,8 @@ pub(crate) enum Next {
     Fenced {
         /// The higher one.
         epoch: u64,
+        /// What it did.
+        by: FencedBy,
     },
     /// The log was dropped before the Turn's end: the stream is lost and nothing is said about the Turn (R-EVT-11).
     Lost,
@@ -105,7 +107,7 @@ impl Reader {
         let next = loop {
             let mark = *self.mark.borrow_and_update();
             if mark.fence > self.epoch {
-                return Next::Fenced { epoch: mark.fence };
+                return Next::Fenced { epoch: mark.fence, by: mark.fenced_by };
             }
             let from = self.after.saturating_add(1);
             let acknowledged = if mark.is_ended {

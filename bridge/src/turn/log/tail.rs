@@ -28,6 +28,16 @@ pub(super) struct Shared {
     pub(super) mark: watch::Sender<Mark>,
 }
 
+/// What ends the readers of lower epochs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FencedBy {
+    /// A higher epoch of the same assignment.
+    #[default]
+    TakeOver,
+    /// The end of the assignment.
+    Release,
+}
+
 /// What readers wait for a change of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -37,6 +47,8 @@ pub(super) struct Mark {
     pub(super) acknowledged: u64,
     /// Readers of a lower epoch end.
     pub(super) fence: u64,
+    /// Why they do.
+    pub(super) fenced_by: FencedBy,
     /// The last published event is the Turn's terminal.
     pub(super) is_ended: bool,
     /// Nothing more will be published.

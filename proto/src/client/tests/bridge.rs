@@ -184,6 +184,7 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl Runtime for Scripted {
     type PrepareExecutionStream = Answers<v1::PrepareExecutionResponse>;
     type ObserveTurnStream = Answers<raw::ObserveTurnResponse>;
+    type WatchRuntimeStream = Answers<v1::WatchRuntimeResponse>;
 
     async fn get_runtime_info(&self, _: Request<v1::GetRuntimeInfoRequest>) -> Answer<v1::GetRuntimeInfoResponse> {
         Err(Status::unimplemented("not in the script"))
@@ -275,5 +276,21 @@ impl Runtime for Scripted {
         let version = request.metadata().get(version::HEADER).map(|value| value.to_str().unwrap().to_owned());
         self.0.versions.lock().unwrap().push(version);
         Ok(Response::new(Default::default()))
+    }
+
+    async fn list_turns(&self, _: Request<v1::ListTurnsRequest>) -> Answer<v1::ListTurnsResponse> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn list_sessions(&self, _: Request<v1::ListSessionsRequest>) -> Answer<v1::ListSessionsResponse> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn watch_runtime(&self, _: Request<v1::WatchRuntimeRequest>) -> Answer<Self::WatchRuntimeStream> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn drain(&self, _: Request<v1::DrainRequest>) -> Answer<v1::DrainResponse> {
+        Err(Status::unimplemented("not in the script"))
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Front, Limits, Log, Next, Omission, Reader, Record, Recovered, Terminal, Why};
+use super::{FencedBy, Front, Limits, Log, Next, Omission, Reader, Record, Recovered, Terminal, Why};
 
 /// Longer than any test waits.
 const LONG: Duration = Duration::from_secs(600);

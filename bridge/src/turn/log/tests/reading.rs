@@ -11,7 +11,9 @@ use std::{
 use futures_util::FutureExt as _;
 use tokio::task::JoinSet;
 
-use super::{Folder, Given, LONG, Limits, Next, Why, drain, event, events, grow, none, omission, read_to, tiny};
+use super::{
+    FencedBy, Folder, Given, LONG, Limits, Next, Why, drain, event, events, grow, none, omission, read_to, tiny,
+};
 
 #[tokio::test]
 async fn every_event_is_given_once_from_every_sequence_on() {
@@ -126,12 +128,15 @@ async fn a_fence_ends_the_readers_of_lower_epochs_at_once() {
     let mut waiting = log.reader().open(5, 1);
     let mut next = Box::pin(waiting.next(LONG));
     assert!(next.as_mut().now_or_never().is_none());
-    log.fence(2);
-    log.fence(1);
-    assert!(matches!(next.await, Next::Fenced { epoch: 2 }));
-    assert!(matches!(old.next(LONG).await, Next::Fenced { epoch: 2 }), "what it has not read is not its to read");
+    log.reader().fence(2, FencedBy::Release);
+    log.reader().fence(1, FencedBy::TakeOver);
+    assert!(matches!(next.await, Next::Fenced { epoch: 2, by: FencedBy::Release }));
+    assert!(
+        matches!(old.next(LONG).await, Next::Fenced { epoch: 2, by: FencedBy::Release }),
+        "what it has not read is not its to read"
+    );
     assert_eq!(read_to(&mut current, 5).await.events, events(1..=5));
-    assert!(matches!(log.reader().open(0, 1).next(LONG).await, Next::Fenced { epoch: 2 }));
+    assert!(matches!(log.reader().open(0, 1).next(LONG).await, Next::Fenced { epoch: 2, by: FencedBy::Release }));
 }
 
 #[tokio::test]

@@ -1,0 +1,116 @@
+use std::{env, process};
+
+use super::*;
+use crate::harness::{FailureCode, MessagePhase};
+
+/// What Codex 0.171.0 wrote, with long texts cut: a turn that was killed in a call, one that completed, one that was interrupted, one that
+/// failed, and one in which the process was asked to end.
+const ROLLOUT: &str = include_str!("tests/rollout.jsonl");
+
+const THREAD: &str = "01a22b63-4fd1-7d92-b9c4-22060c57f91f";
+const KILLED: &str = "01a22b63-4fde-7fb1-ac75-36556b7c9a08";
+const COMPLETED: &str = "01a22b63-52f8-7320-a455-dbfe02c007f6";
+const INTERRUPTED: &str = "01a22b63-5382-7f73-9722-da43ff3dff4a";
+const FAILED: &str = "01a22b63-53c0-7eb0-9f51-02fc42845cd5";
+const ENDED: &str = "01a22b63-5406-7031-a5b2-93ee9710bb22";
+
+/// A home that is removed with the value.
+struct Home(PathBuf);
+
+impl Home {
+    fn with(name: &str, rollout: &str) -> Self {
+        let home = env::current_exe().unwrap().with_file_name(format!("history-{}-{name}", process::id()));
+        let day = home.join("sessions/2026/11/30");
+        fs::create_dir_all(&day).unwrap();
+        fs::write(day.join(format!("rollout-2026-11-30T07-37-38-{THREAD}.jsonl")), rollout).unwrap();
+        Self(home)
+    }
+
+    fn check(&self, thread: &str, last_turn: Option<&str>) -> Result<(), HistoryFault> {
+        let last_turn = last_turn.map(str::to_owned);
+        check(&self.0, &Resume { native_session_id: thread.into(), last_turn, instructions_changed: false })
+    }
+
+    fn end(&self, turn: &str) -> Option<NativeEnd> {
+        Some(ending(&self.0, THREAD, turn)?.into_proof(&Errors::default(), &Cleaner::default()).end)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_completed_turn_has_its_end_its_message_and_its_usage() {
+    let home = Home::with("completed", ROLLOUT);
+    let found = ending(&home.0, THREAD, COMPLETED).unwrap();
+    assert!(matches!(found.end, Ended::Completed));
+    assert_eq!(found.at, Some(UNIX_EPOCH + Duration::from_secs(1_796_024_259)));
+    let message = found.message.unwrap();
+    assert_eq!((&*message.id, &*message.text), ("msg_01a22b63534e774bb40f81018dc7c01f", "two"));
+    assert_eq!(message.phase, Some(MessagePhase::FinalAnswer));
+    assert_eq!(found.usage.map(|usage| (usage.input, usage.total)), Some((Some(100), Some(120))));
+}
+
+#[test]
+fn each_end_is_told_apart_and_a_turn_without_one_has_none() {
+    let home = Home::with("ends", ROLLOUT);
+    assert!(matches!(home.end(INTERRUPTED), Some(NativeEnd::Interrupted { at: Some(_) })));
+    assert!(matches!(home.end(ENDED), Some(NativeEnd::Interrupted { at: Some(_) })));
+    let Some(NativeEnd::Failed { failure, .. }) = home.end(FAILED) else { panic!("it did not fail") };
+    assert_eq!(failure.code, FailureCode::InvalidRequest);
+    assert_eq!(home.end(KILLED), None);
+    assert_eq!(home.end("01a22b63-0000-7320-a455-dbfe02c007f6"), None);
+}
+
+#[test]
+fn a_torn_or_foreign_line_takes_nothing_away() {
+    let torn = format!("{ROLLOUT}{{\"type\":\"event_msg\",\"payload\":{{\"type\":\"task_comp");
+    assert!(matches!(Home::with("torn", &torn).end(COMPLETED), Some(NativeEnd::Completed { .. })));
+    let lines: Vec<_> = ROLLOUT.lines().flat_map(|line| [line, "{\"type\":7}", "\u{0}garbage{", "[]"]).collect();
+    assert!(matches!(Home::with("noise", &lines.join("\n")).end(COMPLETED), Some(NativeEnd::Completed { .. })));
+}
+
+#[test]
+fn the_history_that_is_meant_is_taken_and_no_other() {
+    let home = Home::with("meant", ROLLOUT);
+    for last in [None, Some(COMPLETED), Some(FAILED), Some(INTERRUPTED)] {
+        assert_eq!(home.check(THREAD, last), Ok(()));
+    }
+    let other = "01a22b63-0000-7d92-b9c4-22060c57f91f";
+    for odd in [other, "", "..", "../../etc/passwd", "--config", "*", &THREAD[1..]] {
+        assert_eq!(home.check(odd, None), Err(HistoryFault::Missing), "{odd}");
+    }
+    assert_eq!(home.check(THREAD, Some(other)), Err(HistoryFault::Corrupt));
+    assert_eq!(Home::with("foreign", &ROLLOUT.replace(THREAD, other)).check(THREAD, None), Err(HistoryFault::Foreign));
+}
+
+#[test]
+fn a_damaged_history_is_none() {
+    let second = ROLLOUT.find('\n').unwrap() + 1;
+    for (name, damaged) in [
+        ("empty", ""),
+        ("garbage", "\u{0}\u{0}\u{0}\n"),
+        ("headless", &ROLLOUT[second..]),
+        ("cut head", &ROLLOUT[..200]),
+    ] {
+        let found = Home::with(&format!("damaged-{}", name.len()), damaged).check(THREAD, None);
+        assert_eq!(found, Err(HistoryFault::Corrupt), "{name}");
+    }
+    // Codex itself would go on with a history that lost its turns.
+    let emptied = Home::with("emptied", &ROLLOUT[..second]);
+    assert_eq!(emptied.check(THREAD, Some(COMPLETED)), Err(HistoryFault::Corrupt));
+    assert_eq!(Home::with("nothing", "").end(COMPLETED), None);
+}
+
+#[test]
+fn a_link_is_not_a_history() {
+    let home = Home::with("link", ROLLOUT);
+    let path = find(&home.0, THREAD).unwrap();
+    let elsewhere = home.0.join("elsewhere.jsonl");
+    fs::rename(&path, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+    assert_eq!(home.check(THREAD, None), Err(HistoryFault::Missing));
+}

@@ -1,0 +1,182 @@
+//! Lists of Sessions and of Turns, page by page. Listing a Session starts no owner for it.
+
+use std::{ops::Bound, time::SystemTime};
+
+use super::{
+    Answer, ExecutorState, Fence, Key, Registry, Snapshot, owner::Owner, past::Past, standing::Standing, storage,
+};
+use crate::{
+    clock,
+    journal::{Placement, SessionRow},
+};
+
+/// Which Sessions are asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    /// Those of this principal; of all when absent.
+    pub(crate) principal: Option<String>,
+    /// Those with this id; all when absent.
+    pub(crate) session_id: Option<String>,
+}
+
+impl Scope {
+    fn has(&self, key: &Key) -> bool {
+        self.principal.as_ref().is_none_or(|principal| *principal == key.principal)
+            && self.session_id.as_ref().is_none_or(|session_id| *session_id == key.session_id)
+    }
+
+    /// Where the first Session of the scope can stand.
+    fn begin(&self) -> Key {
+        Key {
+            principal: self.principal.clone().unwrap_or_default(),
+            session_id: self.session_id.clone().filter(|_| self.principal.is_some()).unwrap_or_default(),
+        }
+    }
+
+    /// Whether no Session behind this one is in the scope.
+    fn is_behind(&self, key: &Key) -> bool {
+        self.principal.as_ref().is_some_and(|principal| {
+            key.principal != *principal
+                || self.session_id.as_ref().is_some_and(|session_id| key.session_id > *session_id)
+        })
+    }
+}
+
+/// One Session of a list.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) key: Key,
+    pub(crate) assignment_id: String,
+    pub(crate) epoch: u64,
+    pub(crate) released: bool,
+    pub(crate) placement: Placement,
+    pub(crate) executor: ExecutorState,
+    pub(crate) running_turn_id: Option<String>,
+    pub(crate) native_session_id: Option<String>,
+    pub(crate) last_activity: Option<SystemTime>,
+    row: SessionRow,
+}
+
+impl Listed {
+    fn of(key: &Key, standing: &Standing) -> Option<Self> {
+        let (row, record) = standing.session.as_ref()?;
+        Some(Self {
+            key: key.clone(),
+            assignment_id: record.assignment_id.clone(),
+            epoch: record.epoch,
+            released: record.released,
+            placement: record.placement.clone(),
+            executor: standing.executor,
+            running_turn_id: standing.turn.as_ref().map(|turn| turn.turn_id.clone()),
+            native_session_id: None,
+            last_activity: None,
+            row: *row,
+        })
+    }
+}
+
+/// Some Sessions.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) sessions: Vec<Listed>,
+    /// Whether there are more behind them.
+    pub(crate) has_more: bool,
+}
+
+/// Some Turns of a Session, newest first, each with its number.
+#[derive(Debug)]
+pub(crate) struct TurnsPage {
+    pub(crate) turns: Vec<(u64, Snapshot)>,
+    /// Whether there are older ones.
+    pub(crate) has_more: bool,
+}
+
+impl Registry {
+    /// The Sessions of a scope behind one of them, or from the first, in the order of their keys.
+    pub(crate) async fn list(&self, scope: &Scope, after: Option<Key>, limit: usize) -> Answer<Page> {
+        let begin = after.map_or_else(|| Bound::Included(scope.begin()), Bound::Excluded);
+        let mut sessions = self.look(begin, |key| scope.is_behind(key), |key| scope.has(key), limit + 1);
+        let has_more = sessions.len() > limit;
+        sessions.truncate(limit);
+        let rows = sessions.iter().map(|listed| listed.row).collect();
+        let last = self.shared().journal.last_turns(rows).await.map_err(|error| storage(&error))?;
+        for (listed, last) in sessions.iter_mut().zip(last) {
+            listed.native_session_id = last.native_session_id;
+            listed.last_activity = last.active_ms.map(clock::from_millis);
+        }
+        Ok(Page { sessions, has_more })
+    }
+
+    /// What is told of the Sessions that fit, without asking their owners.
+    fn look(
+        &self,
+        begin: Bound<Key>,
+        is_behind: impl Fn(&Key) -> bool,
+        fits: impl Fn(&Key) -> bool,
+        limit: usize,
+    ) -> Vec<Listed> {
+        let mut found = Vec::new();
+        self.each(begin, |key, standing| {
+            if is_behind(key) || found.len() == limit {
+                return false;
+            }
+            if fits(key) {
+                found.extend(Listed::of(key, standing));
+            }
+            true
+        });
+        found
+    }
+}
+
+impl Owner {
+    /// The Turns of the Session before a number, or from the newest.
+    pub(super) async fn list(&mut self, fence: &Fence, before: Option<u64>, limit: usize) -> Answer<TurnsPage> {
+        self.admit(fence)?;
+        let row = self.recorded()?.row;
+        let found = self.shared.journal.turns_before(row, before, limit + 1).await.map_err(|error| storage(&error))?;
+        let has_more = found.len() > limit;
+        let mut turns = Vec::with_capacity(found.len().min(limit));
+        for record in found.into_iter().take(limit) {
+            let number = record.start.number;
+            match &self.turn {
+                Some(turn) if turn.id() == record.start.turn_id => turns.push((number, turn.snapshot())),
+                Some(_) | None => turns.extend(Past::from_record(record).map(|past| (number, past.snapshot))),
+            }
+        }
+        Ok(TurnsPage { turns, has_more })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(principal: Option<&str>, session_id: Option<&str>) -> Scope {
+        Scope { principal: principal.map(str::to_owned), session_id: session_id.map(str::to_owned) }
+    }
+
+    /// What a walk in order finds from the beginning of a scope to its end.
+    #[track_caller]
+    fn finds(scope: &Scope, want: &[&str]) {
+        let all = ["a/x", "a/y", "b/x", "b/y", "b/z", "c/y"].map(|name| {
+            let (principal, session_id) = name.split_once('/').unwrap();
+            Key { principal: principal.into(), session_id: session_id.into() }
+        });
+        assert!(all.is_sorted());
+        let from_begin = all.iter().filter(|key| **key >= scope.begin());
+        let found = from_begin.take_while(|key| !scope.is_behind(key)).filter(|key| scope.has(key));
+        let found: Vec<_> = found.map(|key| format!("{}/{}", key.principal, key.session_id)).collect();
+        assert_eq!(found, want, "{scope:?}");
+    }
+
+    #[test]
+    fn a_scope_is_one_stretch_or_a_choice_of_all() {
+        finds(&scope(None, None), &["a/x", "a/y", "b/x", "b/y", "b/z", "c/y"]);
+        finds(&scope(Some("b"), None), &["b/x", "b/y", "b/z"]);
+        finds(&scope(Some("b"), Some("y")), &["b/y"]);
+        finds(&scope(None, Some("y")), &["a/y", "b/y", "c/y"]);
+        finds(&scope(Some("bb"), None), &[]);
+        finds(&scope(Some("b"), Some("w")), &[]);
+    }
+}

@@ -1,0 +1,242 @@
+//! Draining (R-DUR-3): nothing new begins, what runs may finish, what only waits holds nothing up; by the RPC and by signals.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use conformance::rig::{Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use proto::client::{Messages, Session, text_input};
+use proto::v1::{self, ExecutorState, Reason, event::Kind, watch_runtime_response::News};
+use rustix::process::Signal;
+use tokio::task::JoinSet;
+
+/// A first answer that waits for the gate `go` and then breaks off, and a second one that is whole.
+const HELD: &str =
+    r#"{"match": "please-hold", "play": [{"text": {"chunks": ["so"], "open": true}}, {"gate": "go"}, "drop"]}"#;
+/// A call of the function `lookup`.
+const CALL: &str =
+    r#"{"match": "please-call", "play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}"#;
+
+const LOOKUP: &str = r#"{"type":"object"}"#;
+
+#[test]
+fn what_runs_finishes_and_nothing_new_begins() {
+    scenario("drain_finishes", &["R-DUR-3", "R-PRE-7", "R-API-6"], Setup::outer().with(LONG), async |rig| {
+        rig.provider.script(&format!("[{HELD}]"))?;
+        let busy = rig.session().await?;
+        let mut events = held(rig, &busy).await?;
+        let ready_one = rig.session().await?;
+        let ready = rig.prepare(&ready_one, rig.configuration(Vec::new())).await?;
+        let fresh = rig.session().await?;
+        let (mut drain, mut watch) = begin(rig).await?;
+        wait_for_drain(&mut watch).await?;
+        refusal(fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::Draining);
+        refusal(ready_one.start(&ready, "t-1", text_input("hello")).await, Reason::Draining);
+        // Known identities are answered as ever.
+        let again = busy.start(&v1::Ready::default(), "t-1", text_input("please-hold")).await?;
+        assert!(again.duplicate);
+        // Nobody needs an idle Executor any more.
+        executor_becomes(rig, &ready_one, ExecutorState::None).await?;
+        assert!(drain.answer().is_none());
+        rig.provider.open_gate("go");
+        let seen = Observed::default().to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert_eq!(drain.over().await?, v1::DrainResponse::default());
+        // A second one joins the first, and the daemon serves everything else.
+        let client = rig.client().await?;
+        assert_eq!(client.drain(v1::DrainRequest {}).await?, v1::DrainResponse::default());
+        executor_becomes(rig, &busy, ExecutorState::None).await?;
+        let again = Observed::default().to_the_end(&mut busy.turn_events("t-1")).await?;
+        assert_eq!(again.events, seen.events);
+        refusal(busy.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::Draining);
+        busy.release(false).await?;
+        // The stream of a watcher ends with the daemon.
+        rig.daemon.signal(Signal::TERM)?;
+        while watch.next().await?.is_some() {}
+        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
+        rig.daemon = Daemon::start(rig.place()).await?;
+        rig.whole_turn(&fresh, "t-1", "hello").await?.completed()
+    });
+}
+
+#[test]
+fn a_turn_that_only_waits_holds_nothing_up() {
+    scenario("drain_waiting", &["R-DUR-3", "R-FN-7", "R-EVT-3"], Setup::outer().with(LONG), async |rig| {
+        rig.provider.script(&format!("[{CALL}]"))?;
+        let session = rig.session().await?;
+        let (mut events, mut seen) = called(rig, &session).await?;
+        // The scenario's own limit is far below the drain timeout.
+        let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
+        assert_eq!(named(&answer.waiting_turns), [(session.assignment().session_id.as_str(), "t-1")]);
+        assert_eq!((answer.interrupted_turns.len(), answer.executors_unconfirmed), (0, 0));
+        seen = seen.to_the_end(&mut events).await?;
+        is_stopped(&seen)?;
+        let abandoned = seen.kinds().find_map(|kind| match kind {
+            Kind::FunctionCallAbandoned(abandoned) => Some(abandoned.reason()),
+            _ => None,
+        });
+        assert_eq!(abandoned, Some(v1::AbandonReason::ExecutionLost));
+        refusal(session.submit(vec![text_result("t-1", "c1", "42")]).await, Reason::CallAbandoned);
+        assert_eq!(rig.client().await?.drain(v1::DrainRequest {}).await?, answer, "the same answer again");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_turn_that_waits_may_be_answered_while_another_one_runs() {
+    scenario("drain_answered", &["R-DUR-3", "R-FN-5"], Setup::outer().with(LONG), async |rig| {
+        rig.provider.script(&format!("[{HELD}, {CALL}]"))?;
+        let busy = rig.session().await?;
+        let mut held = held(rig, &busy).await?;
+        let waiting = rig.session().await?;
+        let (mut events, seen) = called(rig, &waiting).await?;
+        let (drain, mut watch) = begin(rig).await?;
+        wait_for_drain(&mut watch).await?;
+        waiting.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        seen.to_the_end(&mut events).await?.completed()?;
+        rig.provider.open_gate("go");
+        Observed::default().to_the_end(&mut held).await?.completed()?;
+        assert_eq!(drain.over().await?, v1::DrainResponse::default());
+        Ok(())
+    });
+}
+
+#[test]
+fn what_still_runs_at_the_deadline_is_interrupted() {
+    scenario("drain_deadline", &["R-DUR-3", "R-EVT-3", "R-CAN-4"], Setup::outer().with(SHORT), async |rig| {
+        rig.provider.script(&format!("[{HELD}, {CALL}]"))?;
+        let busy = rig.session().await?;
+        let mut held = held(rig, &busy).await?;
+        let waiting = rig.session().await?;
+        let (mut events, seen) = called(rig, &waiting).await?;
+        let family = rig.family()?;
+        let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
+        assert_eq!(named(&answer.interrupted_turns), [(busy.assignment().session_id.as_str(), "t-1")]);
+        assert_eq!(named(&answer.waiting_turns), [(waiting.assignment().session_id.as_str(), "t-1")]);
+        // Over means over: nothing native is left, at this very moment.
+        let alive: Vec<_> = rig.family()?.into_iter().filter(|process| family.contains(process)).collect();
+        assert!(alive.is_empty(), "{alive:#?}");
+        is_stopped(&Observed::default().to_the_end(&mut held).await?)?;
+        is_stopped(&seen.to_the_end(&mut events).await?)
+    });
+}
+
+#[test]
+fn a_signal_waits_for_what_runs() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let name = if signal == Signal::TERM { "drain_sigterm" } else { "drain_sigint" };
+        scenario(name, &["R-DUR-3"], Setup::outer().with(LONG), async |rig| {
+            rig.provider.script(&format!("[{HELD}]"))?;
+            let session = rig.session().await?;
+            let mut events = held(rig, &session).await?;
+            let mut watch = watch(rig).await?;
+            rig.daemon.signal(signal)?;
+            wait_for_drain(&mut watch).await?;
+            let fresh = rig.session().await?;
+            refusal(fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::Draining);
+            rig.provider.open_gate("go");
+            Observed::default().to_the_end(&mut events).await?.completed()?;
+            while watch.next().await?.is_some() {}
+            assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_what_runs() {
+    scenario("drain_hurried", &["R-DUR-3"], Setup::outer().with(LONG), async |rig| {
+        rig.provider.script(&format!("[{HELD}]"))?;
+        let session = rig.session().await?;
+        let mut events = held(rig, &session).await?;
+        let mut watch = watch(rig).await?;
+        rig.daemon.signal(Signal::TERM)?;
+        wait_for_drain(&mut watch).await?;
+        assert!(session.turn("t-1").await?.ended.is_none());
+        rig.daemon.signal(Signal::TERM)?;
+        is_stopped(&Observed::default().to_the_end(&mut events).await?)?;
+        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
+        Ok(())
+    });
+}
+
+/// A drain that would wait for longer than a scenario may take.
+const LONG: &str = "[limits]\ndrain_timeout_ms = 600000\nwatch_ms = 100";
+const SHORT: &str = "[limits]\ndrain_timeout_ms = 300";
+
+/// A Turn `t-1` that runs until the gate is opened.
+async fn held(rig: &Rig, session: &Session) -> anyhow::Result<proto::client::TurnEvents> {
+    let mut events = rig.start_turn(session, rig.configuration(Vec::new()), "t-1", "please-hold").await?;
+    Observed::default().until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+    Ok(session.turn_events("t-1"))
+}
+
+/// A Turn `t-1` that waits for the result of a call.
+async fn called(rig: &Rig, session: &Session) -> anyhow::Result<(proto::client::TurnEvents, Observed)> {
+    let configuration = rig.configuration(vec![function("lookup", LOOKUP)]);
+    let mut events = rig.start_turn(session, configuration, "t-1", "please-call").await?;
+    let mut seen = Observed::default();
+    seen.call(&mut events).await?;
+    Ok((events, seen))
+}
+
+/// A drain on its way.
+struct Draining(JoinSet<Result<v1::DrainResponse, proto::client::Error>>);
+
+impl Draining {
+    /// Its answer, when it is there.
+    fn answer(&mut self) -> Option<Result<v1::DrainResponse, proto::client::Error>> {
+        self.0.try_join_next().and_then(Result::ok)
+    }
+
+    async fn over(mut self) -> anyhow::Result<v1::DrainResponse> {
+        Ok(self.0.join_next().await.context("it is over already")???)
+    }
+}
+
+/// Begins a drain beside a watcher.
+async fn begin(rig: &Rig) -> anyhow::Result<(Draining, Messages<v1::WatchRuntimeResponse>)> {
+    let watch = watch(rig).await?;
+    let client = rig.client().await?;
+    let mut draining = JoinSet::new();
+    draining.spawn(async move { client.drain(v1::DrainRequest {}).await });
+    Ok((Draining(draining), watch))
+}
+
+async fn watch(rig: &Rig) -> anyhow::Result<Messages<v1::WatchRuntimeResponse>> {
+    Ok(rig.client().await?.watch_runtime(v1::WatchRuntimeRequest {}).await?)
+}
+
+async fn wait_for_drain(watch: &mut Messages<v1::WatchRuntimeResponse>) -> anyhow::Result<()> {
+    loop {
+        let message = watch.next().await?.context("the bridge left")?;
+        if let Some(News::Drain(notice)) = message.news {
+            anyhow::ensure!(notice.deadline.is_some(), "no deadline");
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until a Session is listed with this state; the heartbeats give the rhythm.
+async fn executor_becomes(rig: &Rig, session: &Session, state: ExecutorState) -> anyhow::Result<()> {
+    let mut rhythm = watch(rig).await?;
+    let session_id = Some(session.assignment().session_id.clone());
+    loop {
+        let request = v1::ListSessionsRequest { session_id: session_id.clone(), ..Default::default() };
+        let listed = rig.client().await?.list_sessions(request).await?.sessions;
+        if listed.first().context("it is not listed")?.executor() == state {
+            return Ok(());
+        }
+        rhythm.next().await?.context("the bridge left")?;
+    }
+}
+
+fn named(turns: &[v1::DrainedTurn]) -> Vec<(&str, &str)> {
+    turns.iter().map(|turn| (turn.session_id.as_str(), turn.turn_id.as_str())).collect()
+}
+
+fn is_stopped(seen: &Observed) -> anyhow::Result<()> {
+    let end = seen.end()?;
+    let want = (v1::TurnStatus::Cancelled, v1::EndCause::BridgeStopped);
+    anyhow::ensure!((end.status(), end.cause()) == want, "{end:?}");
+    Ok(())
+}

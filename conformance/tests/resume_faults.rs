@@ -1,0 +1,147 @@
+//! A Harness that answers a resume wrongly (R-PRE-4): with another conversation, another policy, or a refusal in any of its words. It is never
+//! given an input, and never asked for a new conversation instead.
+
+use std::fs;
+
+use anyhow::Context;
+use conformance::child::FaultChild;
+use conformance::child::codex;
+use conformance::rig::{Codex, Rig, Setup, refusal, scenario};
+use conformance::script::child::{Program, Rule, Step};
+use proto::client::Session;
+use proto::v1::{self, Reason};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+fn setup() -> Setup {
+    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+}
+
+/// A Session with a Turn, and its native history.
+async fn past_session(rig: &Rig, child: &FaultChild) -> anyhow::Result<(Session, String)> {
+    child.play(codex::healthy())?;
+    let session = rig.session().await?;
+    rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+    let native = write_history(rig, &session, "t-1").await?;
+    Ok((session, native))
+}
+
+/// The child writes no history, so it is written here, as Codex would have: a Turn that completed.
+async fn write_history(rig: &Rig, session: &Session, turn_id: &str) -> anyhow::Result<String> {
+    let native = session.turn(turn_id).await?.native.context("no native id")?;
+    let sessions = fs::read_dir(rig.place().state().join("sessions"))?.flatten();
+    let home = sessions.map(|folder| folder.path().join("home/codex")).find(|home| home.is_dir()).context("no home")?;
+    fs::create_dir_all(home.join("sessions"))?;
+    let (thread, turn) = (&native.session_id, &native.turn_id);
+    let file = home.join(format!("sessions/rollout-x-{thread}.jsonl"));
+    let head = json!({"type": "session_meta", "payload": {"id": thread}});
+    let before = fs::read_to_string(&file).unwrap_or_else(|_| format!("{head}\n"));
+    let end = json!({"type": "event_msg", "payload": {"type": "task_complete", "turn_id": turn}});
+    fs::write(file, format!("{before}{end}\n"))?;
+    Ok(native.session_id)
+}
+
+/// Another key retires the idle Executor; the preparation that it is for fails with the first program, which hears of no resume.
+async fn retire(rig: &Rig, session: &Session) -> anyhow::Result<()> {
+    let child = rig.child.as_ref().context("a child")?;
+    child.play(refusing(json!({"code": -32600, "message": "not now"})))?;
+    refusal(session.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::PreparationFailed);
+    rig.only(&[]).await
+}
+
+fn answering(step: Step) -> Program {
+    let mut program = codex::healthy();
+    program.rules.retain(|rule| rule.method != "thread/resume");
+    program.rules.push(Rule { method: "thread/resume".into(), times: None, then: vec![step] });
+    program
+}
+
+fn refusing(error: Value) -> Program {
+    answering(Step::Error(to_raw_value(&error).unwrap()))
+}
+
+/// The answer to `thread/resume` with one thing changed.
+fn resumed(change: Value) -> Program {
+    let mut answer = json!({
+        "thread": {"id": "${params.threadId}"}, "model": "${params.model?}", "modelProvider": "${params.modelProvider?}",
+        "cwd": "${params.cwd?}", "approvalPolicy": "never", "sandbox": {"type": "dangerFullAccess"},
+    });
+    for (name, value) in change.as_object().into_iter().flatten() {
+        answer[name] = value.clone();
+    }
+    answering(Step::Result(to_raw_value(&answer).unwrap()))
+}
+
+/// What the child that was started last was told, but for its version.
+fn told(child: &FaultChild, before: &[u32]) -> anyhow::Result<String> {
+    let new = child.starts()?.into_iter().filter(|start| !before.contains(&start.pid));
+    let texts = new.map(|start| child.received(start.pid).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+    texts.collect()
+}
+
+#[test]
+fn what_a_resume_answers_is_compared_and_nothing_is_begun_instead() {
+    scenario("resume_answers", &["R-PRE-4", "R-PLC-1"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let (session, native) = past_session(rig, &child).await?;
+        retire(rig, &session).await?;
+        let says = |code: i32, message: &str| refusing(json!({"code": code, "message": message}));
+        let history = Reason::NativeHistoryUnavailable;
+        for (program, reason, why) in [
+            (resumed(json!({"thread": {"id": "another"}})), history, "foreign"),
+            (says(-32600, "no rollout found for thread id x"), history, "missing"),
+            (says(-32600, "session x is archived. Run `codex unarchive x` to unarchive it first."), history, "missing"),
+            (says(-32600, "thread x already has an active writer"), history, "locked"),
+            (
+                says(-32603, "failed to read thread: session metadata p belongs to thread y, expected x"),
+                history,
+                "foreign",
+            ),
+            (says(-32603, "failed to read thread: thread-store internal error"), history, "corrupt"),
+            (says(-32600, "failed to load configuration: no"), Reason::PreparationFailed, ""),
+            (resumed(json!({"sandbox": {"type": "readOnly"}})), Reason::PreparationFailed, ""),
+            (resumed(json!({"approvalPolicy": "on-request"})), Reason::PreparationFailed, ""),
+            (resumed(json!({"model": "another"})), Reason::PreparationFailed, ""),
+            (resumed(json!({"modelProvider": "openai"})), Reason::PreparationFailed, ""),
+            (resumed(json!({"cwd": "/"})), Reason::PreparationFailed, ""),
+        ] {
+            let before: Vec<_> = child.starts()?.iter().map(|start| start.pid).collect();
+            child.play(program)?;
+            let refused = refusal(rig.resume(&session, rig.configuration(Vec::new()), &native).await, reason);
+            if reason == history {
+                refused.with("history", why).with("native_session_id", &native);
+            } else {
+                refused.with("step", "session");
+            }
+            let told = told(&child, &before)?;
+            assert!(told.contains("thread/resume") && told.contains(&native), "{told}");
+            assert!(!told.contains("thread/start") && !told.contains("turn/start"), "{told}");
+            rig.only(&[]).await?;
+        }
+        child.play(codex::healthy())?;
+        let ready = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
+        rig.turn_with(&session, &ready, "t-2", "again").await?.completed()
+    });
+}
+
+#[test]
+fn after_many_resumes_each_event_comes_once() {
+    scenario("resume_many", &["R-PRE-4", "R-EVT-1", "R-EVT-4"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let (session, native) = past_session(rig, &child).await?;
+        for round in 0..4 {
+            // Another key, another Executor.
+            let key = vec![v1::Credential { name: "model".into(), value: format!("sk-{round}") }];
+            let ready = session.resume(rig.configuration(Vec::new()), key, &native).await?;
+            assert!(!ready.reused);
+            let turn_id = format!("t-{}", round + 2);
+            let seen = rig.turn_with(&session, &ready, &turn_id, "again").await?;
+            seen.completed()?;
+            assert_eq!(seen.native_session()?, native);
+            assert_eq!(seen.deltas(), "Let me look.All is well.");
+            assert_eq!(seen.end()?.usage.and_then(|usage| usage.total_tokens), Some(120));
+            write_history(rig, &session, &turn_id).await?;
+        }
+        Ok(())
+    });
+}

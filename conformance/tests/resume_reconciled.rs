@@ -1,0 +1,187 @@
+//! The end of a Turn that nobody was told, found in the Harness's own history: after a `kill -9` of the daemon (R-DUR-2) with the real Codex, and
+//! where the Harness itself ended before it told (R-EVT-7) with a fault child, since the real one has no moment in between that could be held.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use conformance::child::codex::{self, Place};
+use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, scenario};
+use conformance::script::child::{Signal, Step};
+use proto::client::{Session, text_input};
+use proto::v1::{self, TurnStatus, event::Kind};
+use rustix::process;
+
+/// The folder in which Codex keeps the histories of the only Session that has a home.
+fn sessions(rig: &Rig) -> anyhow::Result<PathBuf> {
+    let folders = fs::read_dir(rig.place().state().join("sessions"))?.flatten();
+    let mut homes = folders.map(|folder| folder.path().join("home/codex")).filter(|home| home.is_dir());
+    Ok(homes.next().context("no Session has a home")?.join("sessions"))
+}
+
+/// All that stands in the histories below a folder.
+fn history(folder: PathBuf) -> String {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let texts = entries.map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => history(entry.path()),
+        Ok(_) | Err(_) => fs::read_to_string(entry.path()).unwrap_or_default(),
+    });
+    texts.collect()
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let mut looks = tokio::time::interval(Duration::from_millis(10));
+    let looking = async {
+        while !is_so() {
+            looks.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), looking).await.with_context(|| format!("{what} never came"))
+}
+
+/// A Turn that the model answers while the daemon does not run, and the daemon's death before it does again.
+async fn ended_unseen(rig: &mut Rig, session: &Session, script: &str, end: &str) -> anyhow::Result<Observed> {
+    rig.provider.script(script)?;
+    let ready = rig.prepare(session, rig.configuration(Vec::new())).await?;
+    session.start(&ready, "t-1", text_input("think")).await?;
+    let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
+    seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+    rig.daemon.signal(process::Signal::STOP)?;
+    rig.provider.open_gate("go");
+    let folder = sessions(rig)?;
+    until(end, || history(folder.clone()).contains(end)).await?;
+    let family = rig.family()?;
+    rig.daemon.kill().await?;
+    rig.all_gone(&family).await?;
+    rig.daemon = Daemon::start(rig.place()).await?;
+    Ok(seen)
+}
+
+#[test]
+fn a_turn_that_completed_while_the_daemon_died_is_completed() {
+    let rules = ["R-DUR-2", "R-EVT-1", "R-EVT-2", "R-EVT-4", "R-PRE-4", "R-CAP-2"];
+    scenario("reconciled_completed", &rules, Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        let script = r#"[{"play": [{"text": {"chunks": ["one ", "two ", "three"], "delay_ms": 1, "open": true, "id": "msg_a"}},
+            {"gate": "go"}, {"text": {"chunks": ["the answer"], "phase": "final_answer"}}]}]"#;
+        let seen = ended_unseen(rig, &session, script, "task_complete").await?;
+        let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        whole.completed()?;
+        assert_eq!(whole.events[..seen.events.len()], seen.events);
+        let end = whole.end()?;
+        assert!(end.reconciled && end.native_completed_at.is_some() && end.failure.is_none(), "{end:?}");
+        assert_eq!(end.usage.and_then(|usage| usage.total_tokens), Some(120));
+        assert_eq!(whole.messages().last(), Some(&"the answer"));
+        let turn = session.turn("t-1").await?;
+        assert_eq!(turn.ended.as_ref(), Some(end));
+        assert_eq!(turn.last_sequence, whole.events.len() as u64);
+        // The history goes on behind it.
+        let native = whole.native_session()?;
+        let ready = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
+        rig.turn_with(&session, &ready, "t-2", "and then").await?.completed()?;
+        assert!(rig.provider.model_requests()[1].body.contains("the answer"));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_turn_that_failed_while_the_daemon_died_is_failed() {
+    scenario("reconciled_failed", &["R-DUR-2", "R-EVT-5"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        let script = r#"[{"play": [{"text": {"chunks": ["one"], "open": true}}, {"gate": "go"},
+            {"failed": {"code": "context_length_exceeded", "message": "too long"}}]}]"#;
+        ended_unseen(rig, &session, script, "task_complete").await?;
+        let end = session.turn("t-1").await?.ended.context("it goes on")?;
+        assert!(end.status() == TurnStatus::Failed && end.reconciled, "{end:?}");
+        let failure = end.failure.context("no failure")?;
+        assert_eq!(failure.code(), v1::FailureCode::ContextLengthExceeded, "{failure:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_turn_that_was_cancelled_when_the_daemon_died_is_cancelled() {
+    scenario("reconciled_cancelled", &["R-DUR-2", "R-EVT-3", "R-CAN-1"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["one"], "open": true}}, {"gate": "never"}]}]"#)?;
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        session.start(&ready, "t-1", text_input("think")).await?;
+        let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        // Codex is held, so that it is the daemon's death that ends it, with the cancel on disk.
+        let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
+        let harness = rig.wait_for_process(|one| is_codex(&one.command)).await?;
+        let pid = i32::try_from(harness.pid).ok().and_then(process::Pid::from_raw).context("no process id")?;
+        process::kill_process(pid, process::Signal::STOP)?;
+        let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
+        assert_eq!(pending.outcome(), v1::CancelOutcome::Pending);
+        let family = rig.family()?;
+        rig.daemon.kill().await?;
+        process::kill_process(pid, process::Signal::CONT)?;
+        rig.all_gone(&family).await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let turn = session.turn("t-1").await?;
+        let end = turn.ended.context("it goes on")?;
+        assert_eq!((end.status(), end.cause()), (TurnStatus::Cancelled, v1::EndCause::Requested), "{end:?}");
+        assert!(end.reconciled && turn.cancel_requested, "{end:?}");
+        Ok(())
+    });
+}
+
+/// What Codex would have written of this Turn, as a history of the fault child.
+fn write_history(rig: &Rig, native: &v1::NativeIdentity, lines: &[&str]) -> anyhow::Result<()> {
+    let (thread, turn) = (native.session_id.as_str(), native.turn_id.as_str());
+    let day = sessions(rig)?.join("2026/11/30");
+    fs::create_dir_all(&day)?;
+    let head = r#"{"type":"session_meta","payload":{"id":"THREAD"}}"#;
+    let begun = r#"{"type":"event_msg","payload":{"type":"task_started","turn_id":"TURN"}}"#;
+    let text = [&[head, begun], lines].concat().join("\n").replace("THREAD", thread).replace("TURN", turn);
+    Ok(fs::write(day.join(format!("rollout-2026-11-30T00-00-00-{thread}.jsonl")), text + "\n")?)
+}
+
+#[test]
+fn a_harness_that_died_before_it_told_the_end_is_asked_in_its_history() {
+    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+    scenario("reconciled_exit", &["R-EVT-7", "R-EVT-2", "R-CAN-6"], setup, async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        const MESSAGE: &str = r#"{"type":"event_msg","payload":{"type":"item_completed","turn_id":"TURN","item":{"type":"AgentMessage","id":"msg_1","content":[{"type":"Text","text":"Let me look. Done."}],"phase":"final_answer"}}}"#;
+        const COMPLETED: &str =
+            r#"{"type":"event_msg","payload":{"type":"task_complete","turn_id":"TURN","completed_at":1796024259}}"#;
+        const FAILED: &str = r#"{"type":"event_msg","payload":{"type":"task_complete","turn_id":"TURN","error":{"message":"m","codex_error_info":"usage_limit_exceeded"}}}"#;
+        const ABORTED: &str =
+            r#"{"type":"event_msg","payload":{"type":"turn_aborted","turn_id":"TURN","reason":"interrupted"}}"#;
+        const OF_ANOTHER: &str = r#"{"type":"event_msg","payload":{"type":"task_complete","turn_id":"another"}}"#;
+        type Want = (TurnStatus, Option<v1::FailureCode>, bool);
+        let exited: Want = (TurnStatus::Failed, Some(v1::FailureCode::HarnessExited), false);
+        let cases: [(&[&str], Want, &[&str]); 6] = [
+            (&[MESSAGE, COMPLETED], (TurnStatus::Completed, None, true), &["Let me look. Done."]),
+            (&[COMPLETED], (TurnStatus::Completed, None, true), &[]),
+            (&[FAILED], (TurnStatus::Failed, Some(v1::FailureCode::UsageLimitExceeded), true), &[]),
+            // Nobody had asked for it, so the exit is what is known.
+            (&[ABORTED], exited, &[]),
+            (&[OF_ANOTHER], exited, &[]),
+            (&[MESSAGE], exited, &[]),
+        ];
+        for (number, (lines, want, messages)) in cases.into_iter().enumerate() {
+            let gate = format!("go-{number}");
+            let steps = [Step::Mark(format!("reached-{number}")), Step::Gate(gate.clone()), Step::Die(Signal::Kill)];
+            child.play(codex::with_steps(Place::InMessage, &steps))?;
+            let session = rig.session().await?;
+            let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+            session.start(&ready, "t-1", text_input("hello")).await?;
+            let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
+            seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+            let native = session.turn("t-1").await?.native.context("no native id")?;
+            write_history(rig, &native, lines)?;
+            child.open_gate(&gate)?;
+            let seen = seen.to_the_end(&mut events).await?;
+            let end = seen.end()?;
+            let code = end.failure.as_ref().map(v1::Failure::code);
+            assert_eq!((end.status(), code, end.reconciled), want, "{lines:?} {end:?}");
+            assert_eq!(seen.messages(), messages, "{lines:?}");
+            session.release(true).await?;
+        }
+        Ok(())
+    });
+}
