@@ -13,6 +13,7 @@ pub(crate) enum Reason {
     CleanupUnconfirmed,
     ConfigurationConflict,
     Draining,
+    EventsGone,
     HandleExpired,
     HandleUnknown,
     HarnessUnavailable,

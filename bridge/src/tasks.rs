@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Observer,
     /// Removes a Session's native home.
     Removal,
+    /// Removes what is kept no longer.
+    Retention,
 }
 
 /// Starts a task of a kind. It ends by itself or when its owner tells it to; the tracker's owner waits for it.

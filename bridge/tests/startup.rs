@@ -204,8 +204,26 @@ fn a_journal_that_is_none_or_newer_is_left_alone() {
     fs::write(&journal, &newer).unwrap();
     fails(place.serve("", &[]), 14, &["schema 99"]);
     assert_eq!(fs::read(&journal).unwrap()[60..64], newer[60..64]);
-    fs::write(&journal, "this is no journal, and long enough to be looked at").unwrap();
-    fails(place.serve("", &[]), 13, &["journal"]);
+    // The application's number stands from byte 68 on: a database of another program.
+    let mut foreign = good.clone();
+    foreign[68..72].copy_from_slice(b"OTHR");
+    let garbage = b"this is no journal, and long enough to be looked at".to_vec();
+    let cut = good[..good.len() / 2].to_vec();
+    let torn = [&good[..4096], &[0x5a; 4096], &good[8192..]].concat();
+    for damaged in [foreign, garbage, cut, torn] {
+        fs::write(&journal, &damaged).unwrap();
+        fails(place.serve("", &[]), 13, &["journal"]);
+        assert!(fs::read(&journal).unwrap() == damaged, "it was changed");
+    }
+    // Without a journal nobody knows what the Sessions' folders hold.
+    fs::create_dir_all(place.state().join("sessions/0123456789abcdef0123456789abcdef")).unwrap();
+    fs::write(&journal, "").unwrap();
+    fails(place.serve("", &[]), 13, &["journal", "sessions"]);
+    fs::remove_file(&journal).unwrap();
+    fails(place.serve("", &[]), 13, &["journal", "sessions"]);
+    assert!(!journal.exists());
+    fs::remove_dir_all(place.state().join("sessions")).unwrap();
+    fs::write(&journal, &good).unwrap();
     fs::remove_file(&journal).unwrap();
     fs::create_dir(&journal).unwrap();
     fails(place.serve("", &[]), 13, &["journal.db"]);

@@ -1,6 +1,6 @@
 //! Large texts: no message of the bridge grows beyond its limit, and nothing is lost.
 
-use conformance::rig::{Observed, Setup, function, scenario, text_result};
+use conformance::rig::{Daemon, Observed, Setup, function, refusal, scenario, text_result};
 use proto::client::text_input;
 use proto::v1;
 use proto::v1::event::Kind;
@@ -31,7 +31,7 @@ fn a_large_message_is_split_and_its_end_refers_to_it() {
             anyhow::bail!("no reference: {completed:?}")
         };
         assert_eq!((payload.size, payload.sha256.len()), (text.len() as u64, 32));
-        assert!(!payload.payload_id.is_empty());
+        assert!(session.payload("t-1", &payload).await? == text.into_bytes(), "the payload is not the text");
         // The same again from the file.
         let again = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
         assert!(again.events == seen.events, "the second observation differs");
@@ -55,8 +55,21 @@ fn large_arguments_and_results_reach_the_other_side_whole() {
             anyhow::bail!("no reference")
         };
         assert_eq!(payload.size, arguments.len() as u64);
+        assert!(session.payload("t-1", &payload).await? == arguments.as_bytes(), "the payload is not the arguments");
         let turn = session.turn("t-1").await?;
         assert_eq!((turn.phase(), turn.required_actions.len()), (v1::TurnPhase::RequiresAction, 1));
+        // The required action has a reference of its own.
+        let Some(v1::required_action::Action::FunctionCall(required)) = turn.required_actions[0].action.clone() else {
+            anyhow::bail!("no call: {turn:?}")
+        };
+        let Some(v1::content::Place::Payload(of_action)) = required.arguments.and_then(|arguments| arguments.place)
+        else {
+            anyhow::bail!("no reference")
+        };
+        assert_eq!((of_action.size, &of_action.sha256), (payload.size, &payload.sha256));
+        assert!(session.payload("t-1", &of_action).await? == arguments.as_bytes(), "it is not the arguments");
+        let other = v1::PayloadRef { payload_id: "999.0".into(), ..payload.clone() };
+        refusal(session.payload("t-1", &other).await, v1::Reason::NotFound).at("payload_id");
 
         let result = "result ".repeat(300_000);
         session.submit(vec![text_result("t-1", "c1", &result)]).await?;
@@ -67,6 +80,38 @@ fn large_arguments_and_results_reach_the_other_side_whole() {
         let output = rig.provider.model_requests()[1].output("c1").unwrap_or_default();
         let read = output.as_str().unwrap_or_default();
         assert!(read.starts_with("result result") && read.trim_end().ends_with("result"), "{} bytes", read.len());
+
+        // After the end as before, also by another daemon; and no longer than its event.
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        assert!(session.payload("t-1", &payload).await? == arguments.as_bytes(), "it is not the arguments");
+        let last = seen.events.len() as u64;
+        session.acknowledge("t-1", last).await?;
+        refusal(session.payload("t-1", &payload).await, v1::Reason::EventsGone)
+            .with("first_available", &last.to_string());
+        assert!(session.payload("t-1", &of_action).await? == arguments.as_bytes(), "it is not the arguments");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_large_output_of_a_command_is_read_apart() {
+    scenario("large_output", &["R-API-7", "R-EVT-2"], Setup::outer(), async |rig| {
+        // Two MiB; Codex keeps the first and the last half MiB.
+        let command = "seq -f 'line %010.0f of the output' 1 60000";
+        let shell = json!({"shell": {"command": command, "yield_ms": 30000}});
+        rig.provider.script(&json!([{"play": [shell]}, {"play": ["mock"]}]).to_string())?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "count").await?;
+        seen.completed()?;
+        let output = seen.kinds().find_map(|kind| match kind {
+            Kind::ToolCompleted(tool) => tool.output.clone()?.place,
+            _ => None,
+        });
+        let Some(v1::content::Place::Payload(payload)) = output else { anyhow::bail!("no reference") };
+        let output = String::from_utf8(session.payload("t-1", &payload).await?)?;
+        assert!(output.starts_with("line 0000000001 of the output\n"), "{}", &output[..100]);
+        assert!(output.trim_end().ends_with("line 0000060000 of the output"), "{}", &output[output.len() - 100..]);
         Ok(())
     });
 }

@@ -381,6 +381,8 @@ pub enum FailureCode {
     LineTooLarge,
     /// What had to be stored could not be.
     StorageUnavailable,
+    /// More than may be kept of one Turn.
+    StreamLimitExceeded,
 }
 
 /// How a native process ended.

@@ -68,7 +68,9 @@ async fn serve(overrides: Overrides) -> ExitCode {
         Ok(filter) => filter,
         Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
     };
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // What cannot be written there, for example on a full disk, cannot be complained about there either: that would be a panic.
+    let logs =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     match settings.log_format.unwrap_or_else(LogFormat::usual) {
         LogFormat::Json => logs.json().flatten_event(true).init(),
         LogFormat::Text => logs.with_ansi(false).init(),

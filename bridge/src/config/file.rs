@@ -70,6 +70,12 @@ struct LimitEntries {
     quiet_ms: Option<u64>,
     observer_ms: Option<u64>,
     turn_memory_bytes: Option<usize>,
+    turn_log_bytes: Option<usize>,
+    turn_held_bytes: Option<usize>,
+    unstored_call_ms: Option<u64>,
+    retention_ms: Option<u64>,
+    retention_check_ms: Option<u64>,
+    state_bytes: Option<usize>,
 }
 
 /// Reads a file.
@@ -156,6 +162,12 @@ impl LimitEntries {
             quiet: time("quiet_ms", self.quiet_ms, usual.quiet)?,
             observer: time("observer_ms", self.observer_ms, usual.observer)?,
             turn_memory_bytes: size("turn_memory_bytes", self.turn_memory_bytes, usual.turn_memory_bytes)?,
+            turn_log_bytes: size("turn_log_bytes", self.turn_log_bytes, usual.turn_log_bytes)?,
+            turn_held_bytes: size("turn_held_bytes", self.turn_held_bytes, usual.turn_held_bytes)?,
+            unstored_call: time("unstored_call_ms", self.unstored_call_ms, usual.unstored_call)?,
+            retention: time("retention_ms", self.retention_ms, usual.retention)?,
+            retention_check: time("retention_check_ms", self.retention_check_ms, usual.retention_check)?,
+            state_bytes: size("state_bytes", self.state_bytes, usual.state_bytes)?,
         })
     }
 }

@@ -73,6 +73,12 @@ pub(crate) struct Limits {
     pub(crate) turn_memory_bytes: usize,
     pub(crate) quiet: Duration,
     pub(crate) observer: Duration,
+    pub(crate) turn_log_bytes: usize,
+    pub(crate) turn_held_bytes: usize,
+    pub(crate) unstored_call: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) retention_check: Duration,
+    pub(crate) state_bytes: usize,
 }
 
 impl Default for Limits {
@@ -91,6 +97,12 @@ impl Default for Limits {
             turn_memory_bytes: 1 << 20,
             quiet: Duration::from_secs(600),
             observer: Duration::from_secs(10),
+            turn_log_bytes: 1 << 30,
+            turn_held_bytes: 8 << 20,
+            unstored_call: Duration::from_secs(30),
+            retention: Duration::from_hours(7 * 24),
+            retention_check: Duration::from_mins(10),
+            state_bytes: 10 << 30,
         }
     }
 }

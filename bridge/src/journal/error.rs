@@ -30,6 +30,12 @@ pub(crate) enum Error {
     /// The disk is full or does not take writes. Trying again later may help.
     #[error("write the journal: the disk is full or failing")]
     Full(#[source] Arc<rusqlite::Error>),
+    /// The file was moved or deleted while the daemon runs.
+    #[error("write the journal: {} is not where it was opened", path.display())]
+    Moved {
+        /// Where it was.
+        path: PathBuf,
+    },
     /// The journal was closed, or its thread is gone.
     #[error("reach the journal: it is closed")]
     Closed,
@@ -50,7 +56,9 @@ impl Error {
     /// ours.
     pub(crate) fn is_storage(&self) -> bool {
         match self {
-            Self::Open { .. } | Self::Locked | Self::Full(_) | Self::Closed | Self::Corrupt(_) => true,
+            Self::Open { .. } | Self::Locked | Self::Full(_) | Self::Moved { .. } | Self::Closed | Self::Corrupt(_) => {
+                true
+            }
             Self::NewerSchema { .. } | Self::Misfit(_) | Self::Sql(_) => false,
         }
     }

@@ -9,7 +9,10 @@ mod error;
 mod executors;
 #[cfg(failpoints)]
 mod failpoint;
+mod meta;
+mod place;
 mod records;
+mod retention;
 mod schema;
 mod sessions;
 mod turns;
@@ -34,6 +37,8 @@ pub(crate) use self::{
         CallRecord, EndRecord, ExecutorRecord, HistoryRecord, LastTurn, NewCall, NewTurn, Placement, ResultRecord,
         SessionRecord, SessionRow, StoredResult, TurnRecord, TurnRow,
     },
+    retention::{EndedEvents, SessionName},
+    turns::RESERVED,
 };
 
 /// What every operation of the journal answers with.
@@ -71,10 +76,12 @@ impl Journal {
     /// daemon wrote it, [`Error::Corrupt`] when it is damaged or no journal, [`Error::Open`] for everything else.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let (connection, state_id) = schema::open(path)?;
+        let place = place::Place::of(path);
+        let place = place.map_err(|source| Error::Open { path: path.to_owned(), source: Arc::new(source) })?;
         let (operations, waiting) = mpsc::channel(WAITING);
         let (ends, ended) = watch::channel(());
         let commits = Arc::default();
-        let writer = writer::Writer::new(connection, Arc::clone(&commits));
+        let writer = writer::Writer::new(connection, place, Arc::clone(&commits));
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || {

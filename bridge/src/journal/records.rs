@@ -126,6 +126,12 @@ pub(crate) struct TurnRecord {
     pub(crate) cancel_cause: Option<String>,
     /// Up to which sequence Core has stored the events.
     pub(crate) acknowledged: u64,
+    /// Up to which sequence events may have been given out.
+    pub(crate) reserved: u64,
+    /// Whether retention has removed its events.
+    pub(crate) events_gone: bool,
+    /// From which sequence on its file never had the events; 0 when it took all.
+    pub(crate) unwritten: u64,
     /// How it ended, when it has.
     pub(crate) end: Option<EndRecord>,
 }

@@ -5,6 +5,7 @@
 
 use std::{
     fs::{File, OpenOptions},
+    io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
     sync::Arc,
@@ -20,6 +21,12 @@ const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// Marks the file as ours (`application_id`): "RBJ1".
 const APPLICATION: i64 = 0x5242_4A31;
+
+/// What SQLite's format has in front of the first page's content.
+const HEADER_BYTES: usize = 100;
+
+/// The version of the format for databases with a write-ahead log.
+const WRITE_AHEAD: u8 = 2;
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -116,6 +123,10 @@ ALTER TABLE session ADD COLUMN released_ms INTEGER;
 ALTER TABLE turn ADD COLUMN reserved INTEGER NOT NULL DEFAULT 0;
 -- Its events were removed before Core had acknowledged them.
 ALTER TABLE turn ADD COLUMN events_gone INTEGER NOT NULL DEFAULT 0;
+-- From this sequence on its file never had the events; 0 when it took all.
+ALTER TABLE turn ADD COLUMN unwritten INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX turn_with_events ON turn (ended_ms) WHERE status IS NOT NULL AND events_gone = 0 AND acknowledged < last_sequence;
+CREATE INDEX session_released ON session (released_ms) WHERE released = 1;
 ";
 
 /// Opens and locks the file, brings it up to date, and gives the connection and the state's id.
@@ -135,7 +146,12 @@ pub(super) fn open(path: &Path) -> Result<(Connection, String)> {
 fn open_connection(path: &Path) -> Result<(Connection, String)> {
     // SQLite would make it readable by all; its other files take the mode of this one.
     let made = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
-    made.map_err(|source| Error::Open { path: path.to_owned(), source: Arc::new(source) })?;
+    let made = made.and_then(|_| is_foreign(path));
+    if made.map_err(|source| Error::Open { path: path.to_owned(), source: Arc::new(source) })? {
+        return Err(Error::Corrupt(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
+            "the file belongs to another program",
+        ))));
+    }
     let connection = Connection::open(path)?;
     // Nobody else may have the file open for long: who finds it locked says so at once.
     connection.busy_timeout(Duration::ZERO)?;
@@ -159,6 +175,22 @@ fn open_connection(path: &Path) -> Result<(Connection, String)> {
     migrate(&connection)?;
     let state_id = state_id(&connection)?;
     Ok((connection, state_id))
+}
+
+/// Whether the file is no journal of ours, as far as its first bytes tell. Asking SQLite would already change a database of somebody else,
+/// since the mode of its log is set first. Ours has that mode from its first page on.
+fn is_foreign(path: &Path) -> io::Result<bool> {
+    let mut header = [0; HEADER_BYTES];
+    match File::open(path)?.read_exact(&mut header) {
+        Ok(()) => {}
+        // What was made a moment ago is empty.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(path.metadata()?.len() > 0),
+        Err(error) => return Err(error),
+    }
+    let application = i64::from(u32::from_be_bytes([header[68], header[69], header[70], header[71]]));
+    let is_database = header.starts_with(b"SQLite format 3\0") && header[18] == WRITE_AHEAD;
+    // The number may still stand in the write-ahead log alone.
+    Ok(!is_database || ![0, APPLICATION].contains(&application))
 }
 
 fn migrate(connection: &Connection) -> Result<()> {

@@ -56,6 +56,7 @@ impl Journal {
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
                      ON CONFLICT (principal, session_id) DO UPDATE SET assignment_id = excluded.assignment_id, \
                      epoch = excluded.epoch, released = excluded.released, \
+                     released_ms = CASE WHEN excluded.released THEN released_ms END, \
                      environment_id = excluded.environment_id, workspace = excluded.workspace, \
                      had_turn = max(had_turn, excluded.had_turn), \
                      next_turn_number = max(next_turn_number, excluded.next_turn_number) RETURNING row",

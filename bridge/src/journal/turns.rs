@@ -4,12 +4,16 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql};
 
 use super::{EndRecord, Error, Journal, NewTurn, Result, SessionRow, TurnRecord, TurnRow, calls};
 
+/// Sequences that a new Turn has reserved, and that are reserved at once later: one write for so many events.
+pub(crate) const RESERVED: u64 = 1 << 16;
+
 /// The columns that [`read`] wants.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT row, session, turn_id, number, executor_id, content, created_ms, native_session_id, \
-             native_turn_id, cancel_cause, acknowledged, status, ended, last_sequence, ended_ms, usage FROM turn ",
+             native_turn_id, cancel_cause, acknowledged, reserved, events_gone, unwritten, status, ended, \
+             last_sequence, ended_ms, usage FROM turn ",
             $rest
         )
     };
@@ -26,8 +30,8 @@ impl Journal {
         self.run(move |connection| {
             let row = connection
                 .prepare_cached(
-                    "INSERT INTO turn (session, turn_id, number, executor_id, content, created_ms) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING row",
+                    "INSERT INTO turn (session, turn_id, number, executor_id, content, created_ms, reserved) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING row",
                 )?
                 .query_row(
                     (
@@ -37,6 +41,7 @@ impl Journal {
                         &turn.executor_id,
                         &turn.content,
                         turn.created_ms,
+                        RESERVED.cast_signed(),
                     ),
                     |row| row.get(0),
                 )?;
@@ -127,6 +132,24 @@ impl Journal {
         .await
     }
 
+    /// Reserves the sequences up to `through`: a later process goes on above them when it cannot know which were given out (R-DUR-2).
+    pub(crate) async fn reserve(&self, turn: TurnRow, through: u64) -> Result<()> {
+        self.run(move |connection| {
+            let statement = "UPDATE turn SET reserved = max(reserved, ?2) WHERE row = ?1";
+            update(connection, turn, statement, &[&turn.0, &through.cast_signed()])
+        })
+        .await
+    }
+
+    /// Records that the Turn's file does not have the events from `first` on.
+    pub(crate) async fn events_unwritten(&self, turn: TurnRow, first: u64) -> Result<()> {
+        self.run(move |connection| {
+            let statement = "UPDATE turn SET unwritten = ?2 WHERE row = ?1";
+            update(connection, turn, statement, &[&turn.0, &first.cast_signed()])
+        })
+        .await
+    }
+
     /// Records a Turn's end and, with a reason, that its calls which are still open are abandoned. One transaction.
     ///
     /// # Errors
@@ -181,6 +204,9 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         native_turn_id: row.get("native_turn_id")?,
         cancel_cause: row.get("cancel_cause")?,
         acknowledged: row.get::<_, i64>("acknowledged")?.cast_unsigned(),
+        reserved: row.get::<_, i64>("reserved")?.cast_unsigned(),
+        events_gone: row.get("events_gone")?,
+        unwritten: row.get::<_, i64>("unwritten")?.cast_unsigned(),
         end,
     })
 }

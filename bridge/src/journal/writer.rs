@@ -12,7 +12,7 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Error, Result};
+use super::{Error, Result, place::Place};
 
 /// Operations in one transaction, at most: enough to share a flush, few enough that the first waits no longer than a
 /// few milliseconds for the last.
@@ -95,14 +95,15 @@ where
 /// The connection and what it has done.
 pub(super) struct Writer {
     connection: Connection,
+    place: Place,
     commits: Arc<AtomicU64>,
     /// The number of commits at the last checkpoint.
     checkpointed: u64,
 }
 
 impl Writer {
-    pub(super) fn new(connection: Connection, commits: Arc<AtomicU64>) -> Self {
-        Self { connection, commits, checkpointed: 0 }
+    pub(super) fn new(connection: Connection, place: Place, commits: Arc<AtomicU64>) -> Self {
+        Self { connection, place, commits, checkpointed: 0 }
     }
 
     /// Serves until it is told to close, or until nobody can ask any more.
@@ -174,6 +175,7 @@ impl Writer {
             }
             self.execute("RELEASE operation")?;
         }
+        self.place.check()?;
         self.execute("COMMIT")
     }
 

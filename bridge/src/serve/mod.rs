@@ -15,7 +15,10 @@ use adapters::{
     native::lock::{Lock, LockError},
 };
 use futures_util::{StreamExt as _, stream};
-use tokio::sync::Semaphore;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Semaphore,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -23,7 +26,10 @@ use crate::{
     journal::{self, Journal},
     link::{self, Gate, Listener, LoopbackListener},
     service,
-    session::{Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery},
+    session::{
+        Bounds, Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery,
+        retention::{self, Retention},
+    },
     tasks,
     turn::log,
 };
@@ -50,6 +56,14 @@ pub(crate) enum StartError {
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(journal::Error),
+    /// The journal is gone, and what it told of is not.
+    #[error("find the journal at {}: it is missing or empty, and there are Sessions in {}; move them away to begin anew", path.display(), sessions.display())]
+    JournalLost {
+        /// Where it should be.
+        path: PathBuf,
+        /// The folder of Sessions.
+        sessions: PathBuf,
+    },
     /// A workspace root cannot be used.
     #[error("use the workspace root {}: {source}", path.display())]
     WorkspaceRoot {
@@ -79,7 +93,7 @@ impl StartError {
             Self::State { .. } | Self::Locked(LockError::Io { .. }) => 11,
             Self::Locked(LockError::Held { .. }) => 12,
             Self::Journal(journal::Error::NewerSchema { .. }) => 14,
-            Self::Journal(_) => 13,
+            Self::Journal(_) | Self::JournalLost { .. } => 13,
             Self::WorkspaceRoot { .. } => 15,
             Self::Keeper { .. } => 16,
             Self::Bind(link::BindError::TooLong { .. }) => 17,
@@ -105,6 +119,7 @@ pub(crate) struct Running {
 
 /// Starts a daemon. When this returns it answers.
 pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
+    outlive_file_limits();
     let state = private_directory(&settings.state)
         .map_err(|source| StartError::State { path: settings.state.clone(), source })?;
     let lock = Lock::take(state.join("lock")).map_err(StartError::Locked)?;
@@ -114,7 +129,9 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         .map(|path| path.canonicalize().map_err(|source| StartError::WorkspaceRoot { path: path.clone(), source }));
     let workspace_roots = workspace_roots.collect::<Result<Vec<_>, _>>()?;
     let keeper = keeper(&settings)?;
-    let journal = Journal::open(&state.join("journal.db")).map_err(StartError::Journal)?;
+    let journal = state.join("journal.db");
+    not_lost(&journal, &state.join("sessions"))?;
+    let journal = Journal::open(&journal).map_err(StartError::Journal)?;
 
     let codex = Arc::new(Codex::new(codex(&settings, keeper)));
     let harness: Arc<dyn Harness> = Arc::clone(&codex) as _;
@@ -133,6 +150,11 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
             idle: settings.limits.idle,
             watch: settings.limits.watch,
             log: log::Limits { memory_bytes: settings.limits.turn_memory_bytes, ..log::Limits::default() },
+            bounds: Bounds {
+                log_bytes: settings.limits.turn_log_bytes as u64,
+                held_bytes: settings.limits.turn_held_bytes,
+            },
+            unstored_call: settings.limits.unstored_call,
         },
         capacity: Arc::new(Semaphore::new(
             usize::try_from(max_executors).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
@@ -162,6 +184,13 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     let loopback = listen_on_loopback(&settings).await?;
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Probe, declaring::keep_looking(Arc::clone(&shared))));
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
+    let kept = Retention {
+        life: settings.limits.retention,
+        state_bytes: settings.limits.state_bytes as u64,
+        every: settings.limits.retention_check,
+    };
+    let keeping = retention::keep(Arc::clone(&registry), kept);
+    drop(tasks::spawn(&registry.shared().tracker, tasks::Kind::Retention, keeping));
     let stop = CancellationToken::new();
     let observers = service::Observers {
         keep_alive: settings.limits.keep_alive,
@@ -231,6 +260,15 @@ async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListen
     Ok(Some(listener))
 }
 
+/// A write beyond the limit of a file's size is an error like a full disk, and no reason to die. A handler is not handed on to children.
+fn outlive_file_limits() {
+    let limit = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // It stays for as long as the process lives, whoever listens.
+    if let Err(error) = signal(limit) {
+        tracing::warn!(%error, "a limit on file sizes would end the daemon");
+    }
+}
+
 /// How Codex is run on this machine.
 pub(crate) fn codex(settings: &Settings, keeper: PathBuf) -> codex::Settings {
     let mut codex = codex::Settings::new(keeper, settings.isolation());
@@ -254,6 +292,16 @@ pub(crate) fn keeper(settings: &Settings) -> Result<PathBuf, StartError> {
         Ok(meta) if meta.is_file() && meta.mode() & 0o111 != 0 => Ok(path),
         Ok(_) | Err(_) => Err(StartError::Keeper { path }),
     }
+}
+
+/// A journal that was there once is not replaced by an empty one.
+fn not_lost(journal: &Path, sessions: &Path) -> Result<(), StartError> {
+    let is_empty = journal.metadata().map_or(true, |meta| meta.is_file() && meta.len() == 0);
+    let any = std::fs::read_dir(sessions).is_ok_and(|mut entries| entries.next().is_some());
+    if is_empty && any {
+        return Err(StartError::JournalLost { path: journal.to_owned(), sessions: sessions.to_owned() });
+    }
+    Ok(())
 }
 
 fn private_directory(path: &Path) -> io::Result<PathBuf> {

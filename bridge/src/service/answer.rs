@@ -4,26 +4,31 @@ use adapters::harness::{Availability, Capability, Declaration, Isolation, JsonFi
 use prost::Message as _;
 use proto::v1;
 
-use super::{codec::MAX_INLINE, event_to};
+use super::{event_to, payload};
 use crate::{
     session::{Grant, ResultOutcome, Snapshot},
-    turn::machine::Phase,
+    turn::{
+        event::{Large, Waiting},
+        machine::Phase,
+    },
 };
-
-/// Bytes of arguments that the required actions of one answer may have together.
-const MAX_ARGUMENTS: usize = 3 * MAX_INLINE - (1 << 19);
 
 /// A Turn as it stands.
 pub(crate) fn turn(of: Snapshot) -> v1::Turn {
-    let mut room = MAX_ARGUMENTS;
     let required_actions = of
         .required
         .iter()
-        .map(|call| {
-            let fits = call.arguments.len() <= room;
-            room = room.saturating_sub(call.arguments.len());
-            let arguments = fits.then(|| v1::Content { place: Some(v1::content::Place::Text(call.arguments.clone())) });
-            let call = event_to::function_call(&of.turn_id, call, arguments);
+        .map(|Waiting { call, large }| {
+            // What is held in memory fits into one answer.
+            let place = match large {
+                None => v1::content::Place::Text(call.arguments.clone()),
+                Some(Large { size, sha256 }) => v1::content::Place::Payload(v1::PayloadRef {
+                    payload_id: payload::of_call(&call.call_id),
+                    size: *size,
+                    sha256: sha256.to_vec(),
+                }),
+            };
+            let call = event_to::function_call(&of.turn_id, call, Some(v1::Content { place: Some(place) }));
             v1::RequiredAction { action: Some(v1::required_action::Action::FunctionCall(call)) }
         })
         .collect();

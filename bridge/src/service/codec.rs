@@ -8,7 +8,7 @@ use prost::Message as _;
 use proto::v1;
 use sha2::{Digest as _, Sha256};
 
-use super::{event_from, event_to};
+use super::{event_from, event_to, payload};
 use crate::turn::{
     event::{Codec, Discard, Encoded, Event, Recovered, Recovery, Seen, SeenMessage},
     incomplete,
@@ -143,7 +143,7 @@ impl Parts {
             self.room = self.room.saturating_sub(text.len());
             v1::content::Place::Text(text.to_owned())
         } else {
-            let payload_id = format!("{}.{}", self.sequence, self.payloads.len());
+            let payload_id = payload::of_event(self.sequence, self.payloads.len());
             self.payloads.push(text.as_bytes().to_vec());
             v1::content::Place::Payload(v1::PayloadRef {
                 payload_id,

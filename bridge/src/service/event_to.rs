@@ -7,7 +7,7 @@ use adapters::harness::{
 use proto::v1::{self, event::Kind};
 
 use super::codec::Parts;
-use crate::turn::event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause};
+use crate::turn::event::{Call, CancelCause, Discard, End, Event, Native, Omitted, Status, UnknownCause};
 
 /// The kind of an event.
 pub(crate) fn kind(turn_id: &str, event: &Event, parts: &mut Parts) -> Kind {
@@ -90,6 +90,14 @@ pub(crate) fn kind(turn_id: &str, event: &Event, parts: &mut Parts) -> Kind {
         Event::Usage(so_far) => Kind::Usage(usage(so_far)),
         Event::Notice { code, message } => {
             Kind::Notice(v1::Notice { code: (*code).to_owned(), message: message.clone() })
+        }
+        Event::EventsOmitted { first, last, why } => {
+            let reason = match why {
+                Omitted::BridgeRestarted => v1::OmissionReason::BridgeRestarted,
+                Omitted::Storage => v1::OmissionReason::Storage,
+                Omitted::LogLimit => v1::OmissionReason::LogLimit,
+            };
+            Kind::EventsOmitted(v1::EventsOmitted { first: *first, last: *last, reason: reason.into() })
         }
         Event::TurnEnded(end) => Kind::TurnEnded(turn_ended(end)),
     }
@@ -250,6 +258,7 @@ fn failure_code(code: FailureCode) -> v1::FailureCode {
         FailureCode::FunctionResultUnconfirmed => v1::FailureCode::FunctionResultUnconfirmed,
         FailureCode::DeadlineExceeded => v1::FailureCode::DeadlineExceeded,
         FailureCode::LineTooLarge => v1::FailureCode::LineTooLarge,
+        FailureCode::StreamLimitExceeded => v1::FailureCode::StreamLimitExceeded,
         FailureCode::StorageUnavailable => v1::FailureCode::StorageUnavailable,
     }
 }

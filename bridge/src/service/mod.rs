@@ -24,6 +24,7 @@ mod event_from;
 mod event_to;
 mod listing;
 mod observe;
+mod payload;
 mod reasons;
 mod request;
 mod status;
@@ -114,6 +115,7 @@ impl Runtime for Service {
     type PrepareExecutionStream = Stream<v1::PrepareExecutionResponse>;
     type ObserveTurnStream = Stream<raw::ObserveTurnResponse>;
     type WatchRuntimeStream = Stream<v1::WatchRuntimeResponse>;
+    type ReadPayloadStream = Stream<v1::ReadPayloadResponse>;
 
     async fn get_runtime_info(
         &self,
@@ -255,6 +257,20 @@ impl Runtime for Service {
         let through =
             front.ask(|reply| Command::Acknowledge { fence, turn_id, through, reply }).await.map_err(status)?;
         Ok(Response::new(v1::AcknowledgeEventsResponse { through_sequence: through }))
+    }
+
+    async fn read_payload(
+        &self,
+        request: Request<v1::ReadPayloadRequest>,
+    ) -> Result<Response<Self::ReadPayloadStream>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::ReadPayloadRequest { assignment, turn_id, payload_id } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let part = payload::named(&payload_id);
+        let read = front.ask(|reply| Command::ReadPayload { fence, turn_id, part, reply }).await.map_err(status)?;
+        Ok(Response::new(payload::stream(read)))
     }
 
     async fn submit_function_results(

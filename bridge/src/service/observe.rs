@@ -118,6 +118,7 @@ fn omitted_event(turn_id: &str, omission: Omission) -> Bytes {
     let reason = match omission.why {
         Why::Acknowledged => v1::OmissionReason::Acknowledged,
         Why::Gone => v1::OmissionReason::BridgeRestarted,
+        Why::Unwritten => v1::OmissionReason::Storage,
     };
     let omitted = v1::EventsOmitted { first: omission.first, last: omission.last, reason: reason.into() };
     let event = v1::Event {

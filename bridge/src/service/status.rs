@@ -40,6 +40,7 @@ fn of(reason: Reason) -> (Code, v1::Reason) {
         Reason::CleanupUnconfirmed => (Code::FailedPrecondition, v1::Reason::CleanupUnconfirmed),
         Reason::ConfigurationConflict => (Code::FailedPrecondition, v1::Reason::ConfigurationConflict),
         Reason::Draining => (Code::Unavailable, v1::Reason::Draining),
+        Reason::EventsGone => (Code::OutOfRange, v1::Reason::EventsGone),
         Reason::HandleExpired => (Code::FailedPrecondition, v1::Reason::HandleExpired),
         Reason::HandleUnknown => (Code::NotFound, v1::Reason::HandleUnknown),
         Reason::HarnessUnavailable => (Code::Unavailable, v1::Reason::HarnessUnavailable),
@@ -119,13 +120,14 @@ mod tests {
         assert_eq!(named.len(), ALL.len() + 1, "a reason of the protocol is never given, or missing in this test");
     }
 
-    const ALL: [Reason; 30] = [
+    const ALL: [Reason; 31] = [
         Reason::AssignmentConflict,
         Reason::AssignmentStale,
         Reason::CallAbandoned,
         Reason::CleanupUnconfirmed,
         Reason::ConfigurationConflict,
         Reason::Draining,
+        Reason::EventsGone,
         Reason::HandleExpired,
         Reason::HandleUnknown,
         Reason::HarnessUnavailable,

@@ -6,27 +6,34 @@ use adapters::harness::{AbandonReason, Failure, FailureCode, FunctionResult, Ord
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Reply, Shared, Snapshot, past::Past, storage};
+use super::{
+    Reply, Shared, Snapshot,
+    past::{Lost, Past},
+    recording::Recording,
+    storage,
+};
 use crate::{
     clock,
-    journal::{self, EndRecord, HistoryRecord, NewCall, SessionRow, TurnRow},
+    journal::{self, EndRecord, HistoryRecord, NewCall, RESERVED, SessionRow, TurnRow},
     refusal::Refusal,
     turn::{
         calls::{self, Digest, Known},
-        event::{CancelCause, Event},
-        log::{FencedBy, Front, Log, Record, Trace},
+        event::{Call, CancelCause, Event},
+        log::{FencedBy, Front, Log},
         machine::{Effect, Input, Phase, Turn},
-        split::split,
     },
 };
 
 mod watch;
 
-/// Bytes of events that are kept for a file that does not take them, before the Turn is given up (R-DUR-4).
-const MAX_UNWRITTEN: usize = 8 << 20;
-
 /// Between two tries to store the end of a Turn.
 const END_AGAIN: Duration = Duration::from_secs(1);
+
+/// Between two tries to store calls that the journal did not take.
+const CALLS_AGAIN: Duration = Duration::from_millis(500);
+
+/// After how many more events a reservation that failed is tried again.
+const RESERVE_AGAIN: u64 = 1024;
 
 /// A Turn that is not over.
 #[derive(Debug)]
@@ -39,14 +46,14 @@ pub(super) struct Active {
     pub(super) number: u64,
     machine: Turn,
     history: Option<(SessionRow, HistoryRecord)>,
-    log: Log,
+    recording: Recording,
     acknowledged: u64,
-    /// Encoded events that are not written yet.
-    pending: Vec<Record>,
-    pending_events: u64,
-    pending_bytes: usize,
-    /// The terminal's sequence, when the file could not take it; the journal alone has it.
-    unwritten: Option<u64>,
+    /// With which sequence more are to be reserved.
+    reserve_at: u64,
+    /// Whether the journal was told that the file does not take events.
+    unwritten_noted: bool,
+    /// Calls that the journal did not take, and that nobody has seen.
+    unstored: Option<Unstored>,
     orders: VecDeque<Order>,
     evidence: Vec<(Instant, String)>,
     waiters: Vec<(Instant, Reply<Snapshot>)>,
@@ -62,6 +69,14 @@ struct Ending {
     record: EndRecord,
     abandoned: &'static str,
     next_try: Instant,
+}
+
+/// Calls that wait for storage (R-DUR-4).
+#[derive(Debug)]
+struct Unstored {
+    calls: Vec<Call>,
+    next_try: Instant,
+    give_up: Instant,
 }
 
 /// What a Turn is begun with.
@@ -83,6 +98,8 @@ pub(super) struct Begin {
 impl Active {
     pub(super) fn begin(shared: &Arc<Shared>, begin: Begin, input: Vec<String>) -> Self {
         let client_id = begin.turn_id.clone();
+        let (codec, bounds) = (Arc::clone(&shared.codec), shared.limits.bounds);
+        let recording = Recording::new(begin.turn_id.clone(), codec, bounds, begin.log);
         Self {
             shared: Arc::clone(shared),
             row: begin.row,
@@ -92,12 +109,11 @@ impl Active {
             number: begin.number,
             machine: Turn::new(begin.native_session_id, begin.idempotency_prefix),
             history: begin.history,
-            log: begin.log,
+            recording,
             acknowledged: 0,
-            pending: Vec::new(),
-            pending_events: 0,
-            pending_bytes: 0,
-            unwritten: None,
+            reserve_at: RESERVED / 2,
+            unwritten_noted: false,
+            unstored: None,
             orders: VecDeque::from([Order::Start { input, client_id }]),
             evidence: Vec::new(),
             waiters: Vec::new(),
@@ -120,7 +136,11 @@ impl Active {
     }
 
     pub(super) fn front(&self) -> Front {
-        self.log.reader()
+        self.recording.front()
+    }
+
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged
     }
 
     pub(super) fn has_started(&self) -> bool {
@@ -143,12 +163,15 @@ impl Active {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let evidence = self.evidence.iter().map(|(at, _)| *at);
         let ending = self.ending.iter().map(|ending| ending.next_try);
-        evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending).chain(self.watch_until()).min()
+        let storage = self.unstored.iter().map(|unstored| unstored.next_try.min(unstored.give_up));
+        let storage = storage.chain(self.recording.next_deadline().filter(|_| self.ending.is_none()));
+        let own = evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending);
+        own.chain(storage).chain(self.watch_until()).min()
     }
 
     /// Fences lower epochs at once (R-ASG-2): observers, and those who wait for a cancel. Its effect stands, so they are told how far it is.
     pub(super) fn fence(&mut self, epoch: u64, by: FencedBy) {
-        self.log.reader().fence(epoch, by);
+        self.recording.front().fence(epoch, by);
         let snapshot = self.snapshot();
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
@@ -163,11 +186,8 @@ impl Active {
                 Phase::Ended if self.ended.is_none() => Phase::Settling,
                 phase => phase,
             },
-            required: self.machine.required_actions().cloned().collect(),
-            last_sequence: match self.unwritten {
-                Some(sequence) if self.ended.is_some() => sequence,
-                Some(_) | None => self.log.reader().last_sequence(),
-            },
+            required: self.machine.required_actions().collect(),
+            last_sequence: self.recording.front().last_sequence(),
             acknowledged: self.acknowledged,
             usage: self.machine.usage().map(|usage| self.shared.codec.encode_usage(usage)),
             native: self.machine.native().cloned(),
@@ -191,9 +211,14 @@ impl Active {
                 self.step(Input::Report(report)).await;
             }
         }
-        self.flush();
-        if self.pending_bytes > MAX_UNWRITTEN && self.machine.end().is_none() {
-            let failure = storage_unavailable("the events of the Turn could not be stored".into());
+        self.flush().await;
+        self.give_up_beyond_bounds().await;
+    }
+
+    /// Ends the Turn when its events are more than may be kept (R-EVT-8, R-DUR-4).
+    async fn give_up_beyond_bounds(&mut self) {
+        let waiting = self.unstored.iter().flat_map(|unstored| &unstored.calls).map(|call| call.arguments.len()).sum();
+        if let Some(failure) = self.recording.breach(waiting).filter(|_| self.machine.end().is_none()) {
             self.step(Input::Fail(failure)).await;
         }
     }
@@ -214,7 +239,7 @@ impl Active {
             }
         }
         self.step(Input::Cancel(cause)).await;
-        self.flush();
+        self.flush().await;
         Ok(())
     }
 
@@ -227,13 +252,13 @@ impl Active {
     /// Takes a result that is on disk.
     pub(super) async fn result(&mut self, call_id: String, digest: Digest, result: FunctionResult) {
         self.step(Input::Result { call_id, digest, result }).await;
-        self.flush();
+        self.flush().await;
     }
 
     pub(super) async fn acknowledge(&mut self, through: u64) -> Result<u64, Refusal> {
         self.shared.journal.acknowledge(self.row, through).await.map_err(|error| storage(&error))?;
         self.acknowledged = self.acknowledged.max(through);
-        self.log.acknowledge(self.acknowledged);
+        self.recording.acknowledge(self.acknowledged);
         Ok(self.acknowledged)
     }
 
@@ -249,8 +274,56 @@ impl Active {
         match &self.ending {
             Some(ending) if ending.next_try <= now => self.store_end().await,
             Some(_) => {}
-            None => self.flush(),
+            None => {
+                self.recording.overdue(now);
+                self.store_calls(now).await;
+                self.flush().await;
+            }
         }
+    }
+
+    /// Tries again to store the calls that the journal did not take, and gives the Turn up when that takes too long.
+    async fn store_calls(&mut self, now: Instant) {
+        let Some(mut unstored) = self.unstored.take_if(|unstored| unstored.next_try.min(unstored.give_up) <= now)
+        else {
+            return;
+        };
+        let mut refused = None;
+        while let Some(call) = unstored.calls.first()
+            && refused.is_none()
+        {
+            if !self.machine.is_hidden(&call.call_id) {
+                unstored.calls.remove(0);
+                continue;
+            }
+            match self.insert_call(call.clone()).await {
+                Ok(()) => {
+                    let call = unstored.calls.remove(0);
+                    self.step(Input::StoredLate { call }).await;
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) if unstored.give_up <= now => {
+                let failure = storage_unavailable(storage(&error).text);
+                self.step(Input::Fail(failure)).await;
+            }
+            Some(_) => {
+                unstored.next_try = now + CALLS_AGAIN;
+                self.unstored = Some(unstored);
+            }
+            None => {}
+        }
+    }
+
+    /// Stores a call. It is the next event.
+    async fn insert_call(&mut self, call: Call) -> journal::Result<()> {
+        // ORDER: what came before the call is seen before it, and the call only once it is on disk (R-FN-3).
+        self.flush().await;
+        let sequence = self.recording.next_sequence();
+        let call = NewCall { call_id: call.call_id, name: call.name, arguments: call.arguments, sequence };
+        self.shared.journal.insert_call(self.row, call).await
     }
 
     /// Whether the Turn is over but for the journal.
@@ -262,9 +335,15 @@ impl Active {
     async fn store_end(&mut self) {
         let Some(mut ending) = self.ending.take() else { return };
         // ORDER: the terminal is in the file before the journal has it, and is given out after both; a restart in between finds it in the
-        // file. A file that does not take it is no hindrance: then the journal alone has it.
-        let written = self.pending_events == 0 || self.write();
-        let stored = self.shared.journal.end_turn(self.row, ending.record.clone(), Some(ending.abandoned)).await;
+        // file. A file that does not take it is no hindrance: then the journal alone has it, and knows what the file lacks.
+        let first_unwritten = if self.recording.write_all() { 0 } else { self.recording.first_unwritten() };
+        let mut stored = Ok(());
+        if first_unwritten > 0 || self.unwritten_noted {
+            stored = self.shared.journal.events_unwritten(self.row, first_unwritten).await;
+        }
+        if stored.is_ok() {
+            stored = self.shared.journal.end_turn(self.row, ending.record.clone(), Some(ending.abandoned)).await;
+        }
         if let Err(error) = stored {
             tracing::error!(
                 turn_id = self.turn_id,
@@ -275,13 +354,8 @@ impl Active {
             self.ending = Some(ending);
             return;
         }
-        // Observers of a file without its terminal lose their stream and find it in the journal when they observe again.
-        if written {
-            self.log.publish();
-            self.log.end();
-        } else {
-            self.unwritten = Some(ending.record.last_sequence);
-        }
+        self.recording.publish();
+        self.recording.end();
         tracing::info!(turn_id = self.turn_id, status = ending.record.status, "Turn ended");
         self.ended = Some(Bytes::from(ending.record.ended));
     }
@@ -292,8 +366,12 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
-        let front = if self.unwritten.is_none() { self.log.reader().trace() } else { Trace::default() };
-        Past { row: self.row, number: self.number, content: self.content, front, snapshot }
+        let front = self.recording.front();
+        let trace = front.trace();
+        // What the file did not take is in memory only.
+        let held = self.recording.is_unwritten().then_some(front);
+        let lost = Lost::Nothing;
+        Past { row: self.row, number: self.number, content: self.content, front: trace, held, snapshot, lost }
     }
 
     fn answer_waiters(&mut self, now: Instant) {
@@ -330,7 +408,7 @@ impl Active {
     /// Does what the machine asks for, or tells what happened instead.
     async fn perform(&mut self, effect: Effect) -> Result<(), Input> {
         match effect {
-            Effect::Emit(event) => self.emit(event),
+            Effect::Emit(event) => self.recording.emit(event),
             Effect::Answer { call_id, result } => self.orders.push_back(Order::Answer { call_id, result }),
             Effect::Interrupt => self.orders.push_back(Order::Interrupt),
             Effect::AwaitEvidence { call_id } => {
@@ -346,14 +424,23 @@ impl Active {
                 }
             }
             Effect::StoreCall(call) => {
-                // ORDER: what came before the call is seen before it, and the call only once it is on disk (R-FN-3).
-                self.flush();
-                let sequence = self.log.next_sequence() + self.pending_events;
-                let call_id = call.call_id.clone();
-                let call = NewCall { call_id: call.call_id, name: call.name, arguments: call.arguments, sequence };
-                if let Err(error) = self.shared.journal.insert_call(self.row, call).await {
-                    let failure = storage_unavailable(storage(&error).text);
-                    return Err(Input::NotStored { call_id, failure });
+                if let Err(error) = self.insert_call(call.clone()).await {
+                    // It waits until it can be stored; nobody has seen it.
+                    let now = Instant::now();
+                    tracing::error!(
+                        turn_id = self.turn_id,
+                        error = &error as &dyn std::error::Error,
+                        "a function call could not be stored and is not shown"
+                    );
+                    let limit = if error.is_storage() { self.shared.limits.unstored_call } else { Duration::ZERO };
+                    let unstored = self.unstored.get_or_insert_with(|| Unstored {
+                        calls: Vec::new(),
+                        next_try: now + CALLS_AGAIN,
+                        give_up: now + limit,
+                    });
+                    let call_id = call.call_id.clone();
+                    unstored.calls.push(call);
+                    return Err(Input::NotStored { call_id });
                 }
             }
             Effect::StorePhase { call_id, phase } => {
@@ -372,11 +459,11 @@ impl Active {
             Effect::Finish { end, abandoned } => {
                 let status = end.status.name();
                 let usage = end.usage.as_ref().map(|usage| self.shared.codec.encode_usage(usage));
-                let sequence = self.emit_one(&Event::TurnEnded(end));
-                let terminal = match self.pending.last() {
-                    Some(Record::Event { bytes }) => bytes.to_vec(),
-                    Some(Record::Payload { .. }) | None => Vec::new(),
-                };
+                // The terminal is always kept.
+                let terminal =
+                    self.recording.emit_one(&Event::TurnEnded(end)).map_or_else(Vec::new, |bytes| bytes.to_vec());
+                let sequence = self.recording.last_sequence();
+                self.unstored = None;
                 let record = EndRecord {
                     status: status.into(),
                     ended: terminal,
@@ -391,41 +478,31 @@ impl Active {
         Ok(())
     }
 
-    fn emit(&mut self, event: Event) {
-        split(event, |event| {
-            self.emit_one(&event);
-        });
-    }
-
-    fn emit_one(&mut self, event: &Event) -> u64 {
-        let sequence = self.log.next_sequence() + self.pending_events;
-        let encoded = self.shared.codec.encode(&self.turn_id, sequence, clock::now(), event);
-        for (part, bytes) in (0u16..).zip(encoded.payloads) {
-            self.pending_bytes += bytes.len();
-            self.pending.push(Record::Payload { part, bytes: bytes.into() });
-        }
-        self.pending_bytes += encoded.bytes.len();
-        self.pending.push(Record::Event { bytes: encoded.bytes });
-        self.pending_events += 1;
-        sequence
-    }
-
     /// Writes what is pending and gives it out.
-    fn flush(&mut self) {
-        if self.ending.is_none() && self.pending_events > 0 && self.write() {
-            self.log.publish();
+    async fn flush(&mut self) {
+        if self.ending.is_some() {
+            return;
         }
+        if !self.recording.write() && !self.unwritten_noted {
+            // Observers will have seen what the file lacks: a process that finds it so must not give these sequences again.
+            self.unwritten_noted = true;
+            let noted = self.shared.journal.events_unwritten(self.row, self.recording.first_unwritten()).await;
+            self.logged(noted, "that events are held in memory");
+        }
+        // ORDER: a sequence is reserved on disk before it is given out, so that none is given twice after a power loss (R-DUR-2).
+        self.reserve().await;
+        self.recording.publish();
     }
 
-    /// Writes what is pending. What cannot be written is kept in its order and tried again with what follows.
-    fn write(&mut self) -> bool {
-        if let Err(error) = self.log.append(&self.pending) {
-            tracing::error!(turn_id = self.turn_id, %error, "events of a Turn could not be written");
-            return false;
+    /// Reserves more sequences once half of a block is left.
+    async fn reserve(&mut self) {
+        let last = self.recording.last_sequence();
+        if last < self.reserve_at {
+            return;
         }
-        self.pending.clear();
-        (self.pending_events, self.pending_bytes) = (0, 0);
-        true
+        let stored = self.shared.journal.reserve(self.row, last + RESERVED).await;
+        self.reserve_at = last + if stored.is_ok() { RESERVED / 2 } else { RESERVE_AGAIN };
+        self.logged(stored, "a block of sequences");
     }
 
     fn logged(&self, stored: Result<(), journal::Error>, what: &str) {

@@ -19,7 +19,7 @@ use crate::{
     journal::Journal,
     refusal::{Reason, Refusal},
     turn::{
-        event::{Call, Codec, Native},
+        event::{Codec, Native, Waiting},
         log,
         machine::Phase,
     },
@@ -28,6 +28,7 @@ use crate::{
 mod active;
 pub(crate) mod assignment;
 mod binding;
+mod boot;
 pub(crate) mod declaring;
 pub(crate) mod digest;
 mod drain;
@@ -40,18 +41,22 @@ mod past;
 mod preparation;
 mod preparing;
 mod reconcile;
+mod recording;
 pub(crate) mod recovery;
 mod registry;
 mod release;
 mod results;
+pub(crate) mod retention;
 mod standing;
 mod starting;
+mod storing;
 
 pub(crate) use assignment::Fence;
 pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};
 pub(crate) use idle::IdleExecutors;
 pub(crate) use listing::{Listed, Page, Scope, TurnsPage};
 pub(crate) use preparation::Grant;
+pub(crate) use recording::Bounds;
 pub(crate) use registry::Registry;
 pub(crate) use standing::{ExecutorState, Load};
 
@@ -103,6 +108,10 @@ pub(crate) struct Limits {
     pub(crate) watch: Duration,
     /// Limits of a Turn's log.
     pub(crate) log: log::Limits,
+    /// Bounds of a Turn's events.
+    pub(crate) bounds: Bounds,
+    /// How long a call that cannot be stored may wait for storage (R-DUR-4).
+    pub(crate) unstored_call: Duration,
 }
 
 /// The keepers that live.
@@ -147,17 +156,90 @@ const INBOX: usize = 128;
 /// A request to a Session's owner.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Bind { fence: Fence, placement: Asked, reply: Reply<Bound> },
-    Release { fence: Fence, remove_home: bool, reply: Reply<ReleaseDone> },
-    Prepare { fence: Fence, request: PrepareRequest, reply: Reply<Progress> },
-    ReleasePreparation { fence: Fence, handle: String, reply: Reply<()> },
-    Start { fence: Fence, request: StartRequest, reply: Reply<(Snapshot, bool)> },
-    Observe { fence: Fence, turn_id: String, after: u64, reply: Reply<log::Reader> },
-    Acknowledge { fence: Fence, turn_id: String, through: u64, reply: Reply<u64> },
-    Submit { fence: Fence, results: Vec<Submitted>, reply: Reply<Vec<ResultOutcome>> },
-    Cancel { fence: Fence, turn_id: String, wait: Duration, reply: Reply<Snapshot> },
-    Get { fence: Fence, turn_id: String, reply: Reply<Snapshot> },
-    List { fence: Fence, before: Option<u64>, limit: usize, reply: Reply<TurnsPage> },
+    Bind {
+        fence: Fence,
+        placement: Asked,
+        reply: Reply<Bound>,
+    },
+    Release {
+        fence: Fence,
+        remove_home: bool,
+        reply: Reply<ReleaseDone>,
+    },
+    Prepare {
+        fence: Fence,
+        request: PrepareRequest,
+        reply: Reply<Progress>,
+    },
+    ReleasePreparation {
+        fence: Fence,
+        handle: String,
+        reply: Reply<()>,
+    },
+    Start {
+        fence: Fence,
+        request: StartRequest,
+        reply: Reply<(Snapshot, bool)>,
+    },
+    Observe {
+        fence: Fence,
+        turn_id: String,
+        after: u64,
+        reply: Reply<log::Reader>,
+    },
+    Acknowledge {
+        fence: Fence,
+        turn_id: String,
+        through: u64,
+        reply: Reply<u64>,
+    },
+    ReadPayload {
+        fence: Fence,
+        turn_id: String,
+        part: Answer<PartOf>,
+        reply: Reply<log::Payload>,
+    },
+    Submit {
+        fence: Fence,
+        results: Vec<Submitted>,
+        reply: Reply<Vec<ResultOutcome>>,
+    },
+    Cancel {
+        fence: Fence,
+        turn_id: String,
+        wait: Duration,
+        reply: Reply<Snapshot>,
+    },
+    Get {
+        fence: Fence,
+        turn_id: String,
+        reply: Reply<Snapshot>,
+    },
+    List {
+        fence: Fence,
+        before: Option<u64>,
+        limit: usize,
+        reply: Reply<TurnsPage>,
+    },
+    /// Retention: forget the Session when it was released at this time or earlier, in milliseconds of Unix time.
+    Forget {
+        before: i64,
+        reply: Reply<bool>,
+    },
+    /// Retention: the events of a Turn are removed.
+    EventsGone {
+        turn_id: String,
+        reply: Reply<()>,
+    },
+}
+
+/// A part that was too large for where it belongs (R-API-7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PartOf {
+    /// Of the event of this sequence, by its number.
+    Event(u64, u16),
+    /// The arguments of this call.
+    Call(String),
 }
 
 /// A placement as Core asks for it.
@@ -234,7 +316,7 @@ pub(crate) enum ResultOutcome {
 pub(crate) struct Snapshot {
     pub(crate) turn_id: String,
     pub(crate) phase: Phase,
-    pub(crate) required: Vec<Call>,
+    pub(crate) required: Vec<Waiting>,
     pub(crate) last_sequence: u64,
     pub(crate) acknowledged: u64,
     /// Encoded by the codec.
@@ -254,6 +336,8 @@ pub(crate) struct Front {
     inbox: mpsc::Sender<Command>,
     stopping: CancellationToken,
     stand: standing::Stand,
+    /// The Session was forgotten by retention, and the owner is gone.
+    forgotten: CancellationToken,
 }
 
 impl Front {
@@ -271,7 +355,10 @@ impl Front {
 
     /// The owner is gone: with the daemon, or because of a fault of ours that ends this Session alone.
     fn gone(&self) -> Refusal {
-        if self.stopping.is_cancelled() {
+        if self.forgotten.is_cancelled() {
+            // The next try finds no Session, or a new one.
+            Refusal::new(Reason::Overloaded, "the Session is being forgotten").with("retry_ms", 100)
+        } else if self.stopping.is_cancelled() {
             Refusal::new(Reason::Draining, "the bridge is stopping")
         } else {
             Refusal::new(

@@ -19,6 +19,8 @@ use super::{
     release::Releasing,
     standing::{Farewell, Stand},
 };
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     journal::{Placement, SessionRecord, SessionRow},
     refusal::{Reason, Refusal},
@@ -55,6 +57,8 @@ pub(super) struct Owner {
     pub(super) drains: bool,
     /// The Turn was not waited for.
     pub(super) is_cut_off: bool,
+    /// Set when retention has forgotten the Session: this owner ends, and the next Bind begins another.
+    pub(super) forgotten: CancellationToken,
     stopped: bool,
 }
 
@@ -119,11 +123,13 @@ pub(super) fn start(
         room_wanted: None,
         drains: shared.drain.has_begun(),
         is_cut_off: false,
+        forgotten: CancellationToken::new(),
         stopped: false,
     };
     owner.tell_standing();
+    let forgotten = owner.forgotten.clone();
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Session, owner.run(inbox, reports)));
-    Front { inbox: front, stopping: shared.stopping.clone(), stand }
+    Front { inbox: front, stopping: shared.stopping.clone(), stand, forgotten }
 }
 
 impl Owner {
@@ -143,6 +149,9 @@ impl Owner {
                 () = draining.cancelled(), if !self.drains => self.begin_draining(),
                 () = cut.cancelled(), if !self.is_cut_off => self.cut_off().await,
                 () = stopping.cancelled(), if !self.stopped => self.stopped = true,
+            }
+            if self.forgotten.is_cancelled() {
+                return;
             }
             self.advance_release().await;
             if self.drains && self.turn.is_none() {
@@ -182,8 +191,16 @@ impl Owner {
             Command::Acknowledge { fence, turn_id, through, reply } => {
                 drop(reply.send(self.acknowledge(&fence, &turn_id, through).await));
             }
+            Command::ReadPayload { fence, turn_id, part, reply } => {
+                drop(reply.send(self.read_payload(&fence, &turn_id, part).await));
+            }
             Command::Submit { fence, results, reply } => drop(reply.send(self.submit(&fence, results).await)),
             Command::Cancel { fence, turn_id, wait, reply } => self.cancel(&fence, &turn_id, wait, reply).await,
+            Command::Forget { before, reply } => drop(reply.send(self.forget(before).await)),
+            Command::EventsGone { turn_id, reply } => {
+                self.forget_events(&turn_id);
+                drop(reply.send(Ok(())));
+            }
             Command::Get { fence, turn_id, reply } => drop(reply.send(self.get(&fence, &turn_id).await)),
             Command::List { fence, before, limit, reply } => {
                 drop(reply.send(self.list(&fence, before, limit).await));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    Answer, Fence, Snapshot,
+    Answer, Fence, PartOf, Snapshot,
     owner::{Owner, no_turn},
     storage,
 };
@@ -27,7 +27,21 @@ pub(super) struct Past {
     pub(super) content: Digest,
     /// Its events, while somebody observes them.
     pub(super) front: Trace,
+    /// The same, where memory alone has the last of them.
+    pub(super) held: Option<Front>,
     pub(super) snapshot: Snapshot,
+    pub(super) lost: Lost,
+}
+
+/// What is not there any more of a Turn's events, but for the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// As far as the journal knows, everything is there.
+    Nothing,
+    /// From this sequence on nothing reached the file.
+    From(u64),
+    /// Retention has removed the file (R-DUR-4).
+    All,
 }
 
 impl Past {
@@ -52,12 +66,33 @@ impl Past {
             number: record.start.number,
             content: record.start.content,
             front: Trace::default(),
+            held: None,
             snapshot,
+            lost: match (record.events_gone, record.unwritten) {
+                (true, _) => Lost::All,
+                (false, 0) => Lost::Nothing,
+                (false, first) => Lost::From(first),
+            },
         })
     }
 
     fn terminal(&self) -> Terminal {
-        Terminal { sequence: self.snapshot.last_sequence, bytes: self.snapshot.ended.clone().unwrap_or_default() }
+        let unwritten = if let Lost::From(first) = self.lost { Some(first) } else { None };
+        let bytes = self.snapshot.ended.clone().unwrap_or_default();
+        Terminal { sequence: self.snapshot.last_sequence, bytes, unwritten }
+    }
+
+    /// The first event that is kept; the terminal always is.
+    fn first_kept(&self) -> u64 {
+        let last = self.snapshot.last_sequence;
+        if self.lost == Lost::All { last } else { last.min(self.snapshot.acknowledged + 1) }
+    }
+
+    /// Events that Core has not acknowledged may have been removed: who asks for them is told.
+    fn check_kept(&self, after: u64) -> Answer<()> {
+        let last = self.snapshot.last_sequence;
+        let is_gone = self.lost == Lost::All && after.max(self.snapshot.acknowledged) + 1 < last;
+        if is_gone { Err(events_gone(last)) } else { Ok(()) }
     }
 
     fn open(&self, file: &std::path::Path, limits: log::Limits) -> std::io::Result<Front> {
@@ -68,6 +103,12 @@ impl Past {
             opened => opened,
         }
     }
+}
+
+/// What is asked for is not kept any more.
+pub(super) fn events_gone(first_available: u64) -> Refusal {
+    Refusal::new(Reason::EventsGone, "these events of the Turn are not kept any more")
+        .with("first_available", first_available)
 }
 
 impl Owner {
@@ -95,7 +136,10 @@ impl Owner {
         self.admit(fence)?;
         let front = match &self.turn {
             Some(turn) if turn.id() == turn_id => turn.front(),
-            Some(_) | None => self.past_front(turn_id).await?,
+            Some(_) | None => {
+                self.past(turn_id).await?.check_kept(after)?;
+                self.past_front(turn_id).await?
+            }
         };
         if after > front.last_sequence() {
             return Err(Refusal::invalid("after_sequence", "the Turn has no such event yet")
@@ -122,11 +166,40 @@ impl Owner {
         ended.for_each(|front| front.fence(epoch, by));
     }
 
+    /// A large part of an event or of a call (R-API-7).
+    pub(super) async fn read_payload(
+        &mut self,
+        fence: &Fence,
+        turn_id: &str,
+        part: Answer<PartOf>,
+    ) -> Answer<log::Payload> {
+        self.admit(fence)?;
+        let (row, first_kept, front) = match &self.turn {
+            Some(turn) if turn.id() == turn_id => (turn.row, turn.acknowledged() + 1, turn.front()),
+            Some(_) | None => {
+                let past = self.past(turn_id).await?;
+                let (row, first_kept) = (past.row, past.first_kept());
+                (row, first_kept, self.past_front(turn_id).await?)
+            }
+        };
+        let unknown = || Refusal::new(Reason::NotFound, "the Turn has no such part").at("payload_id");
+        match part? {
+            PartOf::Event(sequence, _) if sequence > front.last_sequence() => Err(unknown()),
+            PartOf::Event(sequence, _) if sequence < first_kept => Err(events_gone(first_kept)),
+            PartOf::Event(sequence, part) => Ok(front.payload(sequence, part)),
+            PartOf::Call(call_id) => {
+                let call = self.shared.journal.call(row, &call_id).await.map_err(|error| storage(&error))?;
+                let arguments = call.ok_or_else(unknown)?.start.arguments;
+                Ok(log::Payload::here(arguments.into_bytes().into()))
+            }
+        }
+    }
+
     async fn past_front(&mut self, turn_id: &str) -> Answer<Front> {
         let number = self.past(turn_id).await?.number;
         let (file, limits) = (self.turn_file(number), self.shared.limits.log);
         let past = self.past(turn_id).await?;
-        match past.front.find() {
+        match past.held.clone().or_else(|| past.front.find()) {
             Some(front) => Ok(front),
             None => {
                 let front = past.open(&file, limits).map_err(|error| {
@@ -157,8 +230,11 @@ impl Owner {
         }
         journal.acknowledge(past.row, through).await.map_err(|error| storage(&error))?;
         past.snapshot.acknowledged = past.snapshot.acknowledged.max(through);
-        // Opened anew at the next observation, with what is acknowledged now.
-        past.front = Trace::default();
+        match &past.held {
+            Some(held) => held.acknowledge(through),
+            // Opened anew at the next observation, with what is acknowledged now.
+            None => past.front = Trace::default(),
+        }
         let (acknowledged, number) = (past.snapshot.acknowledged, past.number);
         if acknowledged == last
             && let Err(error) = std::fs::remove_file(self.turn_file(number))

@@ -96,6 +96,7 @@ impl Owner {
         }
         let harness = self.admitted(&configuration, key.is_some()).await?;
         self.free()?;
+        self.check_storage().await?;
         self.clean_up_again().await;
         match &self.slot {
             Slot::Preparing(preparing) => {

@@ -104,6 +104,9 @@ mod tests {
             cancel_cause: cancel.map(str::to_owned),
             acknowledged: 0,
             end: None,
+            reserved: 0,
+            unwritten: 0,
+            events_gone: false,
         }
     }
 

@@ -8,13 +8,13 @@ use adapters::{
 };
 use bytes::Bytes;
 
-use super::{Shared, active::reason_name, reconcile};
+use super::{Shared, active::reason_name, boot::Boot, reconcile};
 use crate::{
     clock,
     journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
-        event::Event,
-        log::{Log, Record, Recovered},
+        event::{Event, Omitted},
+        log::{Kept, Log, Record, Recovered},
     },
 };
 
@@ -46,6 +46,7 @@ pub(crate) async fn settle(
             shared.journal.close_executor(&executor.executor_id).await?;
         }
     }
+    let boot = Boot::of(&shared.journal).await?;
     let sessions: HashMap<SessionRow, &SessionRecord> = sessions.iter().map(|(row, s)| (*row, s)).collect();
     for turn in shared.journal.open_turns().await? {
         let Some(session) = sessions.get(&turn.start.session) else { continue };
@@ -54,16 +55,30 @@ pub(crate) async fn settle(
         let calls = shared.journal.calls_of(row).await?;
         // What Core has seen for sure, should the file be lost: sequences go on above it (R-DUR-2).
         let seen = calls.iter().map(|call| call.start.sequence).chain([turn.acknowledged]).max().unwrap_or(0);
+        // Events were given out that the file did not take.
+        let seen = if turn.unwritten > 0 { seen.max(turn.reserved) } else { seen };
         let proof = reconcile::proof(shared, session, &turn).await;
-        let end = end_of(shared, &turn, &turns, seen, proof);
+        let end = end_of(shared, &turn, &turns, Known { seen, boot: &boot, proof });
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
+    // ORDER: behind the ends, so that a start that does not come so far is followed by one that knows as much.
+    boot.note(&shared.journal).await?;
     Ok(unconfirmed)
 }
 
+/// What is known of a Turn beside its file.
+struct Known<'a> {
+    /// The last sequence that somebody has seen for sure.
+    seen: u64,
+    boot: &'a Boot,
+    /// What native history proves.
+    proof: Option<Proof>,
+}
+
 /// The end of a Turn: the one that its file has already, else the one that native history proves, else `unknown`.
-fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, proof: Option<Proof>) -> EndRecord {
+fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> EndRecord {
+    let Known { seen, boot, proof } = known;
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -79,7 +94,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, proof: Op
             tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
             // What cannot be read is put aside; the journal alone has the end of this Turn.
             drop(std::fs::rename(&path, path.with_extension("unreadable")));
-            (None, seen, shared.codec.recovery().end())
+            (None, seen.max(turn.reserved), shared.codec.recovery().end())
         }
     };
     let encode_usage = |usage: &Usage| shared.codec.encode_usage(usage);
@@ -93,9 +108,14 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, proof: Op
     let name = end.status.name().to_owned();
     let usage = end.usage.as_ref().map(encode_usage);
     let closing = closing.into_iter().chain([Event::TurnEnded(end)]);
-    let mut sequence = last;
+    let mut sequence = boot.last_given(last, seen, turn.reserved);
     let mut records = Vec::new();
     let mut terminal = Bytes::new();
+    if sequence > last && log.is_some() {
+        let omitted = Event::EventsOmitted { first: last + 1, last: sequence, why: Omitted::BridgeRestarted };
+        let bytes = shared.codec.encode(&turn.start.turn_id, sequence, clock::now(), &omitted).bytes;
+        records.push(Record::Omission { last: sequence, bytes });
+    }
     for event in closing {
         sequence += 1;
         let encoded = shared.codec.encode(&turn.start.turn_id, sequence, clock::now(), &event);
@@ -111,7 +131,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, seen: u64, proof: Op
         log.end();
         written
     });
-    if let Some(Err(error)) = written {
+    if let Some(Ok(Kept::Refused(error)) | Err(error)) = written {
         tracing::warn!(path = %path.display(), %error, "the end of a Turn is in the journal only");
     }
     EndRecord { status: name, ended: terminal.to_vec(), last_sequence: sequence, ended_ms, usage }

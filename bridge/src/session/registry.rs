@@ -26,6 +26,12 @@ enum Entry {
     Owned(Front),
 }
 
+impl Entry {
+    fn is_forgotten(&self) -> bool {
+        matches!(self, Self::Owned(front) if front.forgotten.is_cancelled())
+    }
+}
+
 impl Registry {
     /// The Sessions that the journal has, and the Executors of theirs that an earlier run left behind.
     pub(crate) fn new(
@@ -49,8 +55,8 @@ impl Registry {
     pub(crate) fn find(&self, key: &Key) -> Answer<Front> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         match sessions.get_mut(key) {
-            None => Err(owner::no_session()),
-            Some(entry) => Ok(self.front(key, entry)),
+            Some(entry) if !entry.is_forgotten() => Ok(self.front(key, entry)),
+            Some(_) | None => Err(owner::no_session()),
         }
     }
 
@@ -66,12 +72,28 @@ impl Registry {
 
     fn begin(&self, key: Key) -> Front {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = sessions.get_mut(&key) {
+        if let Some(entry) = sessions.get_mut(&key).filter(|entry| !entry.is_forgotten()) {
             return self.front(&key, entry);
         }
         let front = owner::start(&self.shared, key.clone(), None, None);
         sessions.insert(key, Entry::Owned(front.clone()));
         front
+    }
+
+    /// The front of a Session that has an owner.
+    pub(super) fn owned(&self, key: &Key) -> Option<Front> {
+        match self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            Some(Entry::Owned(front)) => Some(front.clone()),
+            Some(Entry::Stored(..)) | None => None,
+        }
+    }
+
+    /// Drops a Session that retention has forgotten (R-DUR-4), unless it was bound anew meanwhile.
+    pub(super) fn drop_forgotten(&self, key: &Key) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.get(key).is_some_and(Entry::is_forgotten) {
+            sessions.remove(key);
+        }
     }
 
     fn front(&self, key: &Key, entry: &mut Entry) -> Front {

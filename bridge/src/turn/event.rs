@@ -25,7 +25,19 @@ pub(crate) enum Event {
     ProviderRetry(RetryOf),
     Usage(Usage),
     Notice { code: &'static str, message: String },
+    EventsOmitted { first: u64, last: u64, why: Omitted },
     TurnEnded(End),
+}
+
+/// Why events are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Omitted {
+    /// They may have been given out by an earlier process, and are not to be had any more.
+    BridgeRestarted,
+    /// The storage did not take them.
+    Storage,
+    /// The Turn's file is full.
+    LogLimit,
 }
 
 /// Native identity of a Turn.
@@ -50,6 +62,24 @@ pub(crate) struct Call {
     pub(crate) exact: bool,
     /// Stable for the call.
     pub(crate) idempotency_key: String,
+}
+
+/// A call that waits for its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// The call; its arguments are empty where they are not in memory.
+    pub(crate) call: Call,
+    /// Arguments that are not in memory.
+    pub(crate) large: Option<Large>,
+}
+
+/// A text that is not in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Large {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// SHA-256 of the bytes.
+    pub(crate) sha256: [u8; 32],
 }
 
 /// Why a message is void.

@@ -9,9 +9,11 @@ use adapters::harness::{
     AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, NativeEnd, Report, Settlement, Usage,
 };
 
+use sha2::{Digest as _, Sha256};
+
 use super::{
     calls::{Digest, Known, Phase as CallPhase},
-    event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause},
+    event::{Call, CancelCause, Discard, End, Event, Large, Native, Status, UnknownCause, Waiting},
     items::{Items, Kind},
     stop::Stop,
 };
@@ -51,8 +53,23 @@ enum State {
 #[derive(Debug)]
 struct CallState {
     call: Call,
+    /// Its arguments, when they are too large to be held here.
+    large: Option<Large>,
     phase: CallPhase,
     stored: Option<Digest>,
+    /// Nobody has seen it, since it could not be stored yet (R-DUR-4).
+    hidden: bool,
+}
+
+/// Bytes of arguments of open calls that are held in memory, and that one answer may have together (R-API-7).
+const HELD_ARGUMENTS: usize = 5 << 19;
+
+impl CallState {
+    /// Nobody asks for the arguments any more; the journal has them.
+    fn close(&mut self, phase: CallPhase) {
+        self.phase = phase;
+        self.call.arguments = String::new();
+    }
 }
 
 /// Where a Turn is, as Core sees it.
@@ -78,8 +95,10 @@ pub(crate) enum Input {
     Stop(Stop),
     /// A result for a call that is pending is on disk.
     Result { call_id: String, digest: Digest, result: FunctionResult },
-    /// A call could not be stored; it is never shown (R-DUR-4).
-    NotStored { call_id: String, failure: Failure },
+    /// A call could not be stored; it is not shown (R-DUR-4).
+    NotStored { call_id: String },
+    /// A call that could not be stored is stored now.
+    StoredLate { call: Call },
     /// The time for evidence of a written result is over.
     Overdue { call_id: String },
 }
@@ -151,15 +170,16 @@ impl Turn {
             State::Settling(_) => Phase::Settling,
             State::Starting | State::Running if self.is_stopping() => Phase::Settling,
             State::Starting => Phase::Starting,
-            State::Running if self.required_actions().next().is_some() => Phase::RequiresAction,
+            State::Running if self.calls.iter().any(|c| !c.hidden && c.phase.is_open()) => Phase::RequiresAction,
             State::Running => Phase::Running,
         }
     }
 
     /// Calls that wait, in the order in which they were made.
-    pub(crate) fn required_actions(&self) -> impl Iterator<Item = &Call> {
+    pub(crate) fn required_actions(&self) -> impl Iterator<Item = Waiting> {
         let over = self.is_stopping() || matches!(self.state, State::Settling(_) | State::Ended(_));
-        self.calls.iter().filter(move |c| !over && c.phase.is_open()).map(|c| &c.call)
+        let open = self.calls.iter().filter(move |c| !over && !c.hidden && c.phase.is_open());
+        open.map(|c| Waiting { call: c.call.clone(), large: c.large.clone() })
     }
 
     /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
@@ -174,7 +194,7 @@ impl Turn {
 
     /// What is known of a call.
     pub(crate) fn known(&self, call_id: &str) -> Option<Known> {
-        self.call(call_id).map(|c| Known {
+        self.call(call_id).filter(|c| !c.hidden).map(|c| Known {
             stored: c.stored,
             cancelled: self.cancel == Some(CancelCause::Requested),
             closed: !c.phase.is_open()
@@ -214,10 +234,13 @@ impl Turn {
             Input::Fail(failure) => Ok(self.fail(failure)),
             Input::Stop(stop) => Ok(self.stop(stop)),
             Input::Result { call_id, digest, result } => Ok(self.result(call_id, digest, result)),
-            Input::NotStored { call_id, failure } => {
-                self.calls.retain(|c| c.call.call_id != call_id);
-                Ok(self.fail(failure))
+            Input::NotStored { call_id } => {
+                if let Some(call) = self.call_mut(&call_id) {
+                    call.hidden = true;
+                }
+                Ok(Vec::new())
             }
+            Input::StoredLate { call } => Ok(self.stored_late(call)),
             Input::Overdue { call_id } => Ok(self.overdue(&call_id)),
         }
     }
@@ -370,7 +393,7 @@ impl Turn {
             Report::AnswerApplied { call_id, evidence, success } => match self.call_mut(&call_id) {
                 // The evidence may overtake the word that the write is finished.
                 Some(call) if matches!(call.phase, CallPhase::Stored | CallPhase::Written) => {
-                    call.phase = CallPhase::Applied;
+                    call.close(CallPhase::Applied);
                     vec![
                         Effect::StorePhase { call_id: call_id.clone(), phase: CallPhase::Applied },
                         Effect::Emit(Event::FunctionResultApplied { call_id, evidence, success }),
@@ -430,14 +453,49 @@ impl Turn {
         }
         let idempotency_key = format!("{}/{call_id}", self.idempotency_prefix);
         let call = Call { call_id, name, arguments, exact, idempotency_key };
-        self.calls.push(CallState { call: call.clone(), phase: CallPhase::Pending, stored: None });
+        let state =
+            CallState { call: call.clone(), large: None, phase: CallPhase::Pending, stored: None, hidden: false };
+        self.calls.push(state);
+        self.hold_arguments();
         Ok(vec![Effect::StoreCall(call.clone()), Effect::Emit(Event::FunctionCall { call })])
+    }
+
+    /// Lets go of the newest call's arguments where all together would be too many bytes; the journal has them.
+    fn hold_arguments(&mut self) {
+        let held: usize = self.calls.iter().map(|c| c.call.arguments.len()).sum();
+        if let Some(newest) = self.calls.last_mut().filter(|_| held > HELD_ARGUMENTS) {
+            let arguments = std::mem::take(&mut newest.call.arguments);
+            let sha256 = Sha256::digest(arguments.as_bytes()).into();
+            newest.large = Some(Large { size: arguments.len() as u64, sha256 });
+        }
+    }
+
+    /// Shows a call that is on disk after all. What became of the Turn or the call meanwhile stands.
+    fn stored_late(&mut self, call: Call) -> Vec<Effect> {
+        if !self.is_hidden(&call.call_id) {
+            return Vec::new();
+        }
+        if let Some(state) = self.call_mut(&call.call_id) {
+            state.hidden = false;
+        }
+        emit(Event::FunctionCall { call })
+    }
+
+    /// Whether a call still waits to be stored and shown.
+    pub(crate) fn is_hidden(&self, call_id: &str) -> bool {
+        let runs = matches!(self.state, State::Starting | State::Running) && !self.is_stopping();
+        runs && self.call(call_id).is_some_and(|c| c.hidden)
     }
 
     fn abandon(&mut self, call_id: String, reason: AbandonReason) -> Vec<Effect> {
         match self.call_mut(&call_id) {
+            // What nobody has seen is not taken back either.
+            Some(call) if call.hidden => {
+                self.calls.retain(|c| c.call.call_id != call_id);
+                Vec::new()
+            }
             Some(call) if call.phase.is_open() => {
-                call.phase = CallPhase::Abandoned(reason);
+                call.close(CallPhase::Abandoned(reason));
                 vec![
                     Effect::StorePhase { call_id: call_id.clone(), phase: CallPhase::Abandoned(reason) },
                     Effect::Emit(Event::FunctionCallAbandoned { call_id, reason }),
@@ -490,8 +548,9 @@ impl Turn {
         };
         let why = if interrupted { Discard::Interrupted } else { Discard::TurnEnded };
         let mut effects: Vec<Effect> = self.items.close_all(why).into_iter().map(Effect::Emit).collect();
+        self.calls.retain(|c| !c.hidden);
         for call in self.calls.iter_mut().filter(|c| c.phase.is_open()) {
-            call.phase = CallPhase::Abandoned(abandoned);
+            call.close(CallPhase::Abandoned(abandoned));
             let call_id = call.call.call_id.clone();
             effects.push(Effect::Emit(Event::FunctionCallAbandoned { call_id, reason: abandoned }));
         }

@@ -57,6 +57,17 @@ fn started() -> Input {
 fn call(id: &str) -> Input {
     report(Report::Call { call_id: id.into(), name: "f".into(), arguments: "{}".into(), exact: false })
 }
+fn not_stored(id: &str) -> Input {
+    Input::NotStored { call_id: id.into() }
+}
+fn stored_late(id: &str) -> Input {
+    let (arguments, idempotency_key) = ("{}".into(), "k".into());
+    Input::StoredLate { call: Call { call_id: id.into(), name: "f".into(), arguments, exact: false, idempotency_key } }
+}
+fn fail() -> Input {
+    let code = FailureCode::StorageUnavailable;
+    Input::Fail(Failure { code, message: String::new(), http_status: None, exit: None })
+}
 fn result(id: &str) -> Input {
     let result = FunctionResult { success: true, error: Presence::Absent, output: Presence::Absent };
     Input::Result { call_id: id.into(), digest: [1; 32], result }
@@ -313,4 +324,46 @@ fn a_turn_only_waits_when_nothing_but_open_calls_is_left() {
         let case = format!("{inputs:?}");
         assert_eq!(only_waits(inputs), want, "{case}");
     }
+}
+
+#[test]
+fn a_call_that_is_not_stored_is_seen_by_nobody_until_it_is() {
+    check(vec![started(), call("c"), not_stored("c")], "store_started turn_started store_call call = Running");
+    check(
+        vec![started(), call("c"), not_stored("c"), stored_late("c"), stored_late("c")],
+        "store_started turn_started store_call call call = RequiresAction",
+    );
+    // Nothing is said about it when it goes away again, or the Turn does.
+    let abandoned = Report::CallAbandoned { call_id: "c".into(), reason: AbandonReason::NativeCancelled };
+    check(
+        vec![started(), call("c"), not_stored("c"), report(abandoned), stored_late("c")],
+        "store_started turn_started store_call call = Running",
+    );
+    check(
+        vec![started(), call("c"), not_stored("c"), fail(), stored_late("c"), interrupted(), settled(true)],
+        "store_started turn_started store_call call interrupt failed(StorageUnavailable) = Ended",
+    );
+}
+
+#[test]
+fn arguments_are_held_within_a_bound_and_while_somebody_asks_for_them() {
+    let mut turn = Turn::new("thread".into(), "s/t".into());
+    turn.on(started()).unwrap();
+    let mut large = |id: &str, bytes: usize| {
+        let arguments = "x".repeat(bytes);
+        let made = Report::Call { call_id: id.into(), name: "f".into(), arguments, exact: false };
+        turn.on(report(made)).unwrap();
+    };
+    large("a", 1 << 20);
+    large("b", 2 << 20);
+    large("c", 1 << 20);
+    let seen: Vec<_> = turn.required_actions().map(|w| (w.call.arguments.len(), w.large.map(|l| l.size))).collect();
+    assert_eq!(seen, [(1 << 20, None), (0, Some(2 << 20)), (1 << 20, None)]);
+    let second = turn.required_actions().nth(1).and_then(|w| w.large).unwrap();
+    assert_eq!(second.sha256, <[u8; 32]>::from(Sha256::digest("x".repeat(2 << 20))));
+    for id in ["a", "c"] {
+        turn.on(result(id)).unwrap();
+        turn.on(applied(id)).unwrap();
+    }
+    assert_eq!(turn.calls.iter().map(|c| c.call.arguments.len()).sum::<usize>(), 0);
 }

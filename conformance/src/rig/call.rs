@@ -16,6 +16,7 @@ pub enum Call {
     Start,
     Observe,
     Acknowledge,
+    ReadPayload,
     Submit,
     Cancel,
     Get,
@@ -69,7 +70,7 @@ impl Target {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Bind,
         Self::Release,
         Self::Prepare,
@@ -77,6 +78,7 @@ impl Call {
         Self::Start,
         Self::Observe,
         Self::Acknowledge,
+        Self::ReadPayload,
         Self::Submit,
         Self::Cancel,
         Self::Get,
@@ -84,7 +86,7 @@ impl Call {
     ];
 
     /// Those about a Turn that must be there.
-    pub const ABOUT_A_TURN: [Self; 4] = [Self::Observe, Self::Acknowledge, Self::Cancel, Self::Get];
+    pub const ABOUT_A_TURN: [Self; 5] = [Self::Observe, Self::Acknowledge, Self::ReadPayload, Self::Cancel, Self::Get];
 
     /// Makes the call; of a stream, up to its end.
     ///
@@ -126,6 +128,10 @@ impl Call {
             Self::Acknowledge => {
                 let request = v1::AcknowledgeEventsRequest { assignment, turn_id, through_sequence: 0 };
                 client.acknowledge_events(request).await.map(drop)
+            }
+            Self::ReadPayload => {
+                let request = v1::ReadPayloadRequest { assignment, turn_id, payload_id: "1.0".into() };
+                to_the_end(client.read_payload(request).await?).await
             }
             Self::Submit => {
                 let results = vec![text_result(&turn_id, "call-1", "42")];

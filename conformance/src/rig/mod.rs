@@ -12,6 +12,7 @@ mod place;
 mod process;
 mod refusal;
 mod scenario;
+mod storage;
 
 use std::path::{Path, PathBuf};
 

@@ -40,9 +40,18 @@ impl Observed {
     pub fn check_order(&self) -> anyhow::Result<()> {
         let mut items = BTreeMap::new();
         let turn = self.events.first().map(|event| event.turn_id.as_str());
+        let mut before = 0;
         for (place, event) in (1u64..).zip(&self.events) {
             let broken = |why: &str| anyhow::anyhow!("{why}: {event:?}\nin {:?}", self.story());
-            anyhow::ensure!(event.sequence == place, broken("a sequence is out of order"));
+            // What is omitted is said at the last sequence of its range.
+            let in_order = match &event.kind {
+                Some(Kind::EventsOmitted(omitted)) => {
+                    (omitted.first, omitted.last) == (before + 1, event.sequence) && omitted.first <= omitted.last
+                }
+                _ => event.sequence == before + 1,
+            };
+            anyhow::ensure!(in_order, broken("a sequence is out of order"));
+            before = event.sequence;
             anyhow::ensure!(Some(event.turn_id.as_str()) == turn, broken("an event of another Turn"));
             anyhow::ensure!(event.time.is_some(), broken("an event without a time"));
             let Some(kind) = &event.kind else { return Err(broken("an event without a kind")) };

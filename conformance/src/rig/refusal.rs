@@ -89,7 +89,7 @@ fn code(reason: Reason) -> Code {
         NotAuthorized => Code::PermissionDenied,
         PreparationConflict | TurnConflict | ResultConflict => Code::AlreadyExists,
         PreparationCapacity | Overloaded | ObserverTooSlow => Code::ResourceExhausted,
-        PayloadTooLarge => Code::OutOfRange,
+        PayloadTooLarge | EventsGone => Code::OutOfRange,
         Unsupported => Code::Unimplemented,
         HarnessUnavailable | StorageUnavailable | Draining => Code::Unavailable,
         IncompatibleVersion

@@ -22,6 +22,14 @@ pub enum Error {
         #[source]
         source: Option<Arc<dyn error::Error + Send + Sync>>,
     },
+    /// The bytes of a large part are not those that its reference tells of (R-API-7).
+    #[error("payload {payload_id} of the Turn is not what its reference tells: {bytes} bytes came")]
+    Payload {
+        /// The part.
+        payload_id: String,
+        /// How many bytes came.
+        bytes: usize,
+    },
     /// The events of a Turn do not count 1, 2, 3 (R-EVT-1).
     #[error("event {found} of the Turn came where {expected} was due")]
     Sequence {
@@ -42,7 +50,7 @@ impl Error {
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Refused(refusal) => Some(refusal),
-            Self::Transport { .. } | Self::Sequence { .. } => None,
+            Self::Transport { .. } | Self::Payload { .. } | Self::Sequence { .. } => None,
         }
     }
 

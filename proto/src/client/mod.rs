@@ -7,6 +7,7 @@ mod backoff;
 mod error;
 mod events;
 mod messages;
+mod payload;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -267,4 +268,6 @@ streaming! {
     observe_turn(ObserveTurnRequest) -> ObserveTurnResponse;
     /// News of the bridge itself.
     watch_runtime(WatchRuntimeRequest) -> WatchRuntimeResponse;
+    /// The raw stream of a large part; [`Session::payload`] puts it together.
+    read_payload(ReadPayloadRequest) -> ReadPayloadResponse;
 }

@@ -17,8 +17,8 @@ use crate::v1;
 /// Calls that were lost are sent again as they were: every mutation is idempotent by the identity in it (R-API-6).
 #[derive(Clone, Debug)]
 pub struct Session {
-    client: Client,
-    assignment: v1::AssignmentRef,
+    pub(super) client: Client,
+    pub(super) assignment: v1::AssignmentRef,
     directory: String,
     preparations: Arc<Preparations>,
 }
@@ -196,7 +196,10 @@ pub fn text_input(text: impl Into<String>) -> Vec<v1::InputPart> {
 }
 
 /// Sends a call until it has an answer, or the client's patience is over.
-async fn persist<T, F: Future<Output = Result<T, Error>>>(client: &Client, call: impl Fn() -> F) -> Result<T, Error> {
+pub(super) async fn persist<T, F: Future<Output = Result<T, Error>>>(
+    client: &Client,
+    call: impl Fn() -> F,
+) -> Result<T, Error> {
     let mut backoff = Backoff::new(client.patience);
     loop {
         match call().await {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bridge::{Bridge, Observation, ended, event, omitted};
 
+use sha2::{Digest as _, Sha256};
+
 use super::*;
 use crate::v1::event::Kind;
 
@@ -223,4 +225,20 @@ async fn a_session_goes_from_bind_to_release() {
 async fn session(bridge: &Bridge) -> Session {
     let none = v1::bind_assignment_request::Placement::None(v1::NoPlacement {});
     Session::bind(connected(bridge).await, fence(), none).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_payload_is_what_its_reference_tells() {
+    let bridge = Bridge::start().await;
+    let session = session(&bridge).await;
+    let reference = |payload_id: &str, text: &str| v1::PayloadRef {
+        payload_id: payload_id.into(),
+        size: text.len() as u64,
+        sha256: Sha256::digest(text).to_vec(),
+    };
+    assert_eq!(session.payload("t", &reference("1.0", "abc")).await.unwrap(), b"abc");
+    for (payload_id, text) in [("1.0", "abd"), ("1.0", "ab"), ("1.0", "abcd"), ("moved", "abc")] {
+        let error = session.payload("t", &reference(payload_id, text)).await.unwrap_err();
+        assert!(matches!(error, Error::Payload { .. }), "{payload_id} {text}: {error:?}");
+    }
 }

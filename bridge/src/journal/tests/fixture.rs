@@ -4,12 +4,12 @@ use std::{fs, path::Path};
 
 use super::{Folder, call, check_integrity, session, turn};
 use crate::journal::{
-    CallRecord, EndRecord, ExecutorRecord, Journal, Placement, ResultRecord, SessionRecord, SessionRow, StoredResult,
-    TurnRecord, TurnRow,
+    CallRecord, EndRecord, ExecutorRecord, Journal, Placement, RESERVED, ResultRecord, SessionRecord, SessionRow,
+    StoredResult, TurnRecord, TurnRow,
 };
 
 /// The newest schema. A new one gets a new file; the old ones are never written again.
-const NEWEST: &str = "v1.db";
+const NEWEST: &str = "v2.db";
 
 /// With this set the newest file is written anew.
 const WRITE: &str = "RUNTIME_BRIDGE_WRITE_FIXTURES";
@@ -20,11 +20,20 @@ fn fixture(name: &str) -> std::path::PathBuf {
 
 #[tokio::test]
 async fn a_file_of_schema_1_opens() {
+    opens("v1.db", 0).await;
+}
+
+#[tokio::test]
+async fn a_file_of_schema_2_opens() {
+    opens("v2.db", RESERVED).await;
+}
+
+async fn opens(name: &str, reserved: u64) {
     let folder = Folder::new();
-    fs::copy(fixture("v1.db"), folder.path()).unwrap();
+    fs::copy(fixture(name), folder.path()).unwrap();
     let journal = folder.journal();
     assert_eq!(journal.state_id(), "0190d3c0-0000-7000-8000-000000000001");
-    check(&journal).await;
+    check(&journal, reserved).await;
     journal.close().await;
     check_integrity(&folder.path());
 }
@@ -34,7 +43,7 @@ async fn todays_writer_fills_a_file_that_todays_reader_understands() {
     let folder = Folder::new();
     let journal = folder.journal();
     fill(&journal).await;
-    check(&journal).await;
+    check(&journal, RESERVED).await;
     journal.close().await;
     if std::env::var_os(WRITE).is_some() {
         let connection = rusqlite::Connection::open(folder.path()).unwrap();
@@ -91,7 +100,7 @@ async fn fill(journal: &Journal) {
     journal.store_results(vec![stored]).await.unwrap();
 }
 
-async fn check(journal: &Journal) {
+async fn check(journal: &Journal, reserved: u64) {
     let first = SessionRecord { had_turn: true, next_turn_number: 3, ..session("s-1") };
     let row = SessionRow(1);
     assert_eq!(journal.sessions().await.unwrap(), [(row, first), (SessionRow(2), second_session())]);
@@ -105,6 +114,9 @@ async fn check(journal: &Journal) {
         native_turn_id: Some("native-2".to_owned()),
         cancel_cause: Some("requested".to_owned()),
         acknowledged: 3,
+        reserved,
+        events_gone: false,
+        unwritten: 0,
         end: None,
     };
     assert_eq!(journal.open_turns().await.unwrap(), [open]);

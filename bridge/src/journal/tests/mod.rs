@@ -4,6 +4,7 @@ mod crash;
 mod fixture;
 mod listing;
 mod opening;
+mod place;
 mod records;
 mod writer;
 

@@ -2,8 +2,8 @@
 
 use super::{Folder, begin, call, session, turn};
 use crate::journal::{
-    CallRecord, EndRecord, Error, ExecutorRecord, HistoryRecord, NewTurn, Placement, ResultRecord, SessionRecord,
-    SessionRow, StoredResult, TurnRecord, TurnRow,
+    CallRecord, EndRecord, Error, ExecutorRecord, HistoryRecord, NewTurn, Placement, RESERVED, ResultRecord,
+    SessionRecord, SessionRow, StoredResult, TurnRecord, TurnRow,
 };
 
 fn executor(id: &str) -> ExecutorRecord {
@@ -151,6 +151,9 @@ async fn a_turn_is_found_by_its_id_with_all_that_became_of_it() {
         native_turn_id: None,
         cancel_cause: None,
         acknowledged: 0,
+        reserved: RESERVED,
+        events_gone: false,
+        unwritten: 0,
         end: None,
     };
     assert_eq!(journal.turn(session, "t-1").await.unwrap(), Some(want.clone()));
@@ -161,6 +164,11 @@ async fn a_turn_is_found_by_its_id_with_all_that_became_of_it() {
     journal.cancel_requested(row, "bridge_stopped").await.unwrap();
     journal.acknowledge(row, 5).await.unwrap();
     journal.acknowledge(row, 3).await.unwrap();
+    journal.reserve(row, 100_000).await.unwrap();
+    journal.reserve(row, 90_000).await.unwrap();
+    journal.events_unwritten(row, 7).await.unwrap();
+    want.reserved = 100_000;
+    want.unwritten = 7;
     want.native_session_id = Some("thread".to_owned());
     want.native_turn_id = Some("native".to_owned());
     want.cancel_cause = Some("requested".to_owned());

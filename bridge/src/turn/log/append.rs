@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::{
     Front, Limits,
-    file::{self, HEAD_BYTES, HEADER_BYTES, Kind, Scan},
+    file::{self, HEAD_BYTES, HEADER_BYTES, Kind, PART_BYTES, Scan},
     tail::{Mark, Place, Shared},
 };
 
@@ -36,6 +36,44 @@ pub(crate) enum Record {
         /// The part.
         bytes: Bytes,
     },
+    /// An encoded event which says that all events since the one before, up to and with its own sequence, are omitted.
+    Omission {
+        /// Its sequence, the last of the range.
+        last: u64,
+        /// The event as it will be given out.
+        bytes: Bytes,
+    },
+}
+
+impl Record {
+    /// The sequence that it bears when it stands behind the event `before`.
+    fn sequence(&self, before: u64) -> u64 {
+        match self {
+            Self::Event { .. } | Self::Payload { .. } => before + 1,
+            Self::Omission { last, .. } => *last,
+        }
+    }
+
+    fn is_event(&self) -> bool {
+        !matches!(self, Self::Payload { .. })
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Event { bytes } | Self::Payload { bytes, .. } | Self::Omission { bytes, .. } => bytes.len(),
+        }
+    }
+}
+
+/// Where a batch is once it was appended.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// In the file.
+    File,
+    /// In memory, behind what the file did not take before.
+    Memory,
+    /// In memory, since the file refused it.
+    Refused(io::Error),
 }
 
 /// The log of one Turn, open for writing. Appending blocks for as long as the system needs to take the bytes into its
@@ -48,7 +86,13 @@ pub(crate) struct Log {
     length: u64,
     /// Whether there may be bytes behind `length`.
     is_ragged: bool,
+    /// Of the last event that was appended.
     last_sequence: u64,
+    /// Of the last event that the file has.
+    stored_sequence: u64,
+    /// What the file did not take, in order.
+    unwritten: Vec<Record>,
+    unwritten_bytes: usize,
     buffer: Vec<u8>,
 }
 
@@ -90,12 +134,19 @@ impl Log {
             file.write_all_at(&file::header(), 0)?;
             return Ok(Recovered { log: Self::over(path, file, HEADER_BYTES, limits)?, cut_bytes: found });
         }
+        // What is appended from now on may be of kinds that an older version does not know.
+        file.write_all_at(&file::header(), 0)?;
         let mut log = Self::over(path, file, HEADER_BYTES, limits)?;
         let mut scan = Scan::new(&log.file, HEADER_BYTES)?;
         while let Some(head) = scan.next()? {
-            // A payload counts with its event: both bear the sequence after that of the event before.
-            let Some(content) = scan.content(&head)?.filter(|_| head.sequence == log.last_sequence + 1) else { break };
-            if head.kind == Kind::Event {
+            // A payload counts with its event: both bear the sequence after that of the event before. An omission has a range.
+            let next = log.last_sequence + 1;
+            let fits = match head.kind {
+                Kind::Event | Kind::Payload => head.sequence == next,
+                Kind::Omission => head.sequence >= next,
+            };
+            let Some(content) = scan.content(&head)?.filter(|_| fits) else { break };
+            if head.kind.is_event() {
                 log.shared.note(Place { sequence: head.sequence, offset: head.offset });
                 log.length = head.end;
                 log.last_sequence = head.sequence;
@@ -103,6 +154,8 @@ impl Log {
             }
         }
         log.file.set_len(log.length)?;
+        log.stored_sequence = log.last_sequence;
+        log.shared.begin_behind(log.last_sequence);
         log.publish();
         let cut_bytes = found.saturating_sub(log.length);
         Ok(Recovered { log, cut_bytes })
@@ -110,11 +163,22 @@ impl Log {
 
     fn over(path: &Path, file: File, length: u64, limits: Limits) -> io::Result<Self> {
         let readable = Some((path.to_owned(), file.try_clone()?));
-        let shared = Arc::new(Shared::new(readable, limits, false, Mark::default()));
-        Ok(Self { shared, file, length, is_ragged: false, last_sequence: 0, buffer: Vec::new() })
+        let shared = Arc::new(Shared::new(readable, limits, None, Mark::default()));
+        Ok(Self {
+            shared,
+            file,
+            length,
+            is_ragged: false,
+            last_sequence: 0,
+            stored_sequence: 0,
+            unwritten: Vec::new(),
+            unwritten_bytes: 0,
+            buffer: Vec::new(),
+        })
     }
 
     /// The sequence of the next event: 1, 2, 3, … (R-EVT-1).
+    #[cfg(test)]
     pub(crate) fn next_sequence(&self) -> u64 {
         self.last_sequence + 1
     }
@@ -124,38 +188,92 @@ impl Log {
         self.last_sequence
     }
 
+    /// The sequence of the last event that the file has; 0 before the first.
+    pub(crate) fn stored_sequence(&self) -> u64 {
+        self.stored_sequence
+    }
+
+    /// Bytes that are held in memory since the file did not take them.
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes
+    }
+
+    /// Bytes of the file, with those that it has not taken yet.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.length + self.unwritten_bytes as u64
+    }
+
     /// The front that observers are opened from.
     pub(crate) fn reader(&self) -> Front {
         Front::over(Arc::clone(&self.shared))
     }
 
-    /// Writes a batch. It is given out by the next [`Log::publish`].
+    /// Takes a batch. It is given out by the next [`Log::publish`]. What the system does not write, a full disk among the reasons, is
+    /// held in memory; it is written by [`Log::store`], and until then nothing else is tried.
     ///
     /// # Errors
     ///
-    /// What the system says, a full disk among it: then nothing of the batch is in the log and the next append may
-    /// succeed. `InvalidInput` when the batch ends with a payload, whose event is then missing, and after
-    /// [`Log::end`]: nothing follows the terminal (R-EVT-2).
-    pub(crate) fn append(&mut self, records: &[Record]) -> io::Result<()> {
-        if let Some(Record::Payload { .. }) = records.last() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a payload without its event"));
+    /// `InvalidInput`, where nothing is taken: when the batch ends with a payload, whose event is then missing, when an omission does
+    /// not go on from the event before it, and after [`Log::end`]: nothing follows the terminal (R-EVT-2).
+    pub(crate) fn append(&mut self, records: &[Record]) -> io::Result<Kept> {
+        self.check(records)?;
+        let kept = if self.unwritten.is_empty() {
+            match self.put(records) {
+                Ok(()) => Kept::File,
+                Err(error) => Kept::Refused(error),
+            }
+        } else {
+            Kept::Memory
+        };
+        if !matches!(kept, Kept::File) {
+            self.hold(records);
         }
-        if self.shared.mark.borrow().is_ended {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "an event after the terminal"));
-        }
-        self.trim()?;
-        match self.write(records) {
+        Ok(kept)
+    }
+
+    /// Writes what is held in memory.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; then all of it is still held.
+    pub(crate) fn store(&mut self) -> io::Result<()> {
+        let records = mem::take(&mut self.unwritten);
+        let offset = self.length;
+        match self.write_or_trim(&records) {
             Ok(end) => {
-                self.admit(records, end);
+                self.place(&records, offset);
+                self.length = end;
+                self.unwritten_bytes = 0;
+                self.stored_sequence = self.last_sequence;
+                self.shared.stored(self.stored_sequence);
                 Ok(())
             }
             Err(error) => {
-                self.is_ragged = true;
-                // If this fails, it is tried again before the next write.
-                let _trimmed = self.trim();
+                self.unwritten = records;
                 Err(error)
             }
         }
+    }
+
+    fn check(&self, records: &[Record]) -> io::Result<()> {
+        let invalid = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if records.last().is_some_and(|record| !record.is_event()) {
+            return invalid("a payload without its event");
+        }
+        if self.shared.mark.borrow().is_ended {
+            return invalid("an event after the terminal");
+        }
+        let mut last = self.last_sequence;
+        for record in records {
+            let sequence = record.sequence(last);
+            if sequence <= last {
+                return invalid("an omission of events that are there");
+            }
+            if record.is_event() {
+                last = sequence;
+            }
+        }
+        Ok(())
     }
 
     /// Gives out what was appended, and wakes the readers once.
@@ -171,7 +289,63 @@ impl Log {
 
     /// Says that Core has stored the events up to `through`: from now on they are given as an omission.
     pub(crate) fn acknowledge(&self, through: u64) {
-        self.shared.mark.send_modify(|mark| mark.acknowledged = mark.acknowledged.max(through.min(mark.published)));
+        self.reader().acknowledge(through);
+    }
+
+    /// Writes a batch and takes it over.
+    fn put(&mut self, records: &[Record]) -> io::Result<()> {
+        let offset = self.length;
+        let end = self.write_or_trim(records)?;
+        self.place(records, offset);
+        self.length = end;
+        for record in records {
+            let sequence = record.sequence(self.last_sequence);
+            if let Record::Event { bytes } | Record::Omission { bytes, .. } = record {
+                self.last_sequence = sequence;
+                self.shared.keep(sequence, bytes.clone(), sequence);
+            }
+        }
+        self.stored_sequence = self.last_sequence;
+        Ok(())
+    }
+
+    /// Holds a batch in memory that the file does not take.
+    fn hold(&mut self, records: &[Record]) {
+        for record in records {
+            let sequence = record.sequence(self.last_sequence);
+            match record {
+                Record::Event { bytes } | Record::Omission { bytes, .. } => {
+                    self.last_sequence = sequence;
+                    self.shared.keep(sequence, bytes.clone(), self.stored_sequence);
+                }
+                Record::Payload { part, bytes } => self.shared.keep_part(sequence, *part, bytes.clone()),
+            }
+            self.unwritten_bytes += record.bytes();
+            self.unwritten.push(record.clone());
+        }
+    }
+
+    /// Notes where the events of a batch stand that is in the file from `offset` on.
+    fn place(&self, records: &[Record], mut offset: u64) {
+        let mut last = self.stored_sequence;
+        for record in records {
+            let sequence = record.sequence(last);
+            if record.is_event() {
+                self.shared.note(Place { sequence, offset });
+                last = sequence;
+            }
+            let number = if record.is_event() { 0 } else { PART_BYTES };
+            offset += (HEAD_BYTES + number + record.bytes()) as u64;
+        }
+    }
+
+    fn write_or_trim(&mut self, records: &[Record]) -> io::Result<u64> {
+        self.trim()?;
+        self.write(records).inspect_err(|_| {
+            self.is_ragged = true;
+            // If this fails, it is tried again before the next write.
+            let _trimmed = self.trim();
+        })
     }
 
     /// Cuts off what a failed write may have left. A record of it that outlived a later, shorter one would come back
@@ -192,10 +366,12 @@ impl Log {
         let mut buffer = mem::take(&mut self.buffer);
         buffer.clear();
         let mut at = self.length;
-        let mut sequence = self.next_sequence();
+        let mut last = self.stored_sequence;
         for record in records {
             let number;
+            let sequence = record.sequence(last);
             let (kind, parts) = match record {
+                Record::Omission { bytes, .. } => (Kind::Omission, [&[][..], bytes]),
                 Record::Event { bytes } => (Kind::Event, [&[][..], bytes]),
                 Record::Payload { part, bytes } => {
                     number = part.to_le_bytes();
@@ -213,8 +389,8 @@ impl Log {
             } else {
                 buffer.extend_from_slice(content);
             }
-            if kind == Kind::Event {
-                sequence += 1;
+            if kind.is_event() {
+                last = sequence;
             }
         }
         #[cfg(failpoints)]
@@ -231,26 +407,6 @@ impl Log {
         }
         Ok(at)
     }
-
-    /// Takes over a batch that is in the file.
-    fn admit(&mut self, records: &[Record], end: u64) {
-        let mut offset = self.length;
-        for record in records {
-            match record {
-                Record::Event { bytes } => {
-                    self.last_sequence += 1;
-                    self.shared.note(Place { sequence: self.last_sequence, offset });
-                    self.shared.keep(self.last_sequence, bytes.clone());
-                    offset += (HEAD_BYTES + bytes.len()) as u64;
-                }
-                Record::Payload { part, bytes } => {
-                    offset += (HEAD_BYTES + size_of_val(part) + bytes.len()) as u64;
-                }
-            }
-        }
-        debug_assert_eq!(offset, end, "the records' sizes add up");
-        self.length = end;
-    }
 }
 
 #[cfg(test)]
@@ -264,6 +420,11 @@ impl Log {
     /// Lets every later write fail.
     pub(super) fn refuse_writes(&mut self, path: &Path) {
         self.file = File::open(path).unwrap();
+    }
+
+    /// Lets every later write succeed again.
+    pub(super) fn allow_writes(&mut self, path: &Path) {
+        self.file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     }
 }
 

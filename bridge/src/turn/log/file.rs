@@ -7,9 +7,11 @@
 //!
 //! Numbers are little-endian. The length counts what follows the CRC; the CRC is of the same bytes. Kind 1 is an event.
 //! Kind 2 is a payload of the event that comes next: it bears that event's sequence, and its bytes begin with the
-//! part's number, u16. A payload whose event is not in the file is no part of it.
+//! part's number, u16. A payload whose event is not in the file is no part of it. Kind 3, since version 2, is an event
+//! that says that events are omitted: it stands at the last sequence of its range, so that the sequences from the event
+//! before it up to its own have no record.
 
-use std::{fs::File, io, os::unix::fs::FileExt as _};
+use std::{fs::File, io, ops::RangeInclusive, os::unix::fs::FileExt as _};
 
 use bytes::Bytes;
 use crc32fast::Hasher;
@@ -26,17 +28,24 @@ pub(super) const HEAD_BYTES: usize = FRAME_BYTES + BODY_HEAD_BYTES;
 /// What every record has of its counted bytes: kind and sequence.
 const BODY_HEAD_BYTES: usize = 9;
 
+/// A part's number.
+pub(super) const PART_BYTES: usize = size_of::<u16>();
+
 /// What one read asks the system for, unless a single record is larger.
 const WINDOW_BYTES: usize = 256 << 10;
 
 const MAGIC: [u8; 4] = *b"RBTL";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+
+/// Versions that can be read: what a newer one added does not stand in a file of an older one.
+const READABLE: RangeInclusive<u16> = 1..=VERSION;
 
 /// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Event,
     Payload,
+    Omission,
 }
 
 impl Kind {
@@ -44,6 +53,7 @@ impl Kind {
         match self {
             Self::Event => 1,
             Self::Payload => 2,
+            Self::Omission => 3,
         }
     }
 
@@ -51,8 +61,14 @@ impl Kind {
         match byte {
             1 => Some(Self::Event),
             2 => Some(Self::Payload),
+            3 => Some(Self::Omission),
             _ => None,
         }
+    }
+
+    /// Whether it is given out to observers.
+    pub(super) const fn is_event(self) -> bool {
+        matches!(self, Self::Event | Self::Omission)
     }
 }
 
@@ -80,8 +96,8 @@ pub(super) fn has_header(file: &File) -> io::Result<bool> {
         return Err(invalid("not a log of a Turn".to_owned()));
     }
     let version = u16::from_le_bytes([found[4], found[5]]);
-    if version != VERSION {
-        return Err(invalid(format!("a log of version {version}: this daemon knows version {VERSION}")));
+    if !READABLE.contains(&version) {
+        return Err(invalid(format!("a log of version {version}: this daemon knows versions up to {VERSION}")));
     }
     Ok(true)
 }
@@ -122,6 +138,26 @@ pub(super) struct Head {
     /// Where the next one does.
     pub(super) end: u64,
     crc: u32,
+}
+
+impl Head {
+    /// Where the content begins.
+    pub(super) fn content_at(&self) -> u64 {
+        self.offset + HEAD_BYTES as u64
+    }
+
+    /// A checksum that has taken the counted bytes in front of the content.
+    pub(super) fn hasher(&self) -> Hasher {
+        let mut hasher = Hasher::new();
+        hasher.update(&[self.kind.byte()]);
+        hasher.update(&self.sequence.to_le_bytes());
+        hasher
+    }
+
+    /// Whether a checksum that has taken the content too is the one of the record.
+    pub(super) fn fits(&self, hasher: Hasher) -> bool {
+        hasher.finalize() == self.crc
+    }
 }
 
 /// Walks the records of a file from one of their places on.
@@ -168,6 +204,15 @@ impl<'a> Scan<'a> {
         Ok((crc32fast::hash(&counted) == head.crc).then(|| counted.slice(BODY_HEAD_BYTES..)))
     }
 
+    /// The part's number at the beginning of a payload. `None` for a payload that is too short for one.
+    pub(super) fn part(&mut self, head: &Head) -> io::Result<Option<u16>> {
+        if head.end < head.content_at() + PART_BYTES as u64 {
+            return Ok(None);
+        }
+        let number = self.bytes(head.content_at(), PART_BYTES)?;
+        Ok(number.map(|number| u16::from_le_bytes([number[0], number[1]])))
+    }
+
     /// Whether the content of a record is at hand without asking the system.
     pub(super) fn is_at_hand(&self, head: &Head) -> bool {
         head.offset >= self.window_at && head.end <= self.window_at + self.window.len() as u64
@@ -192,7 +237,7 @@ impl<'a> Scan<'a> {
 }
 
 /// `length` bytes from `from`, or fewer when the file ends before.
-fn read(file: &File, from: u64, length: usize) -> io::Result<Bytes> {
+pub(super) fn read(file: &File, from: u64, length: usize) -> io::Result<Bytes> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
     while filled < length {
@@ -205,35 +250,4 @@ fn read(file: &File, from: u64, length: usize) -> io::Result<Bytes> {
     }
     bytes.truncate(filled);
     Ok(Bytes::from(bytes))
-}
-
-/// The bytes of part `part` of event `sequence` in the log at `path` (R-API-7), or `None` when it has none. Blocks, and
-/// reads the log from its beginning.
-///
-/// # Errors
-///
-/// What the system says about the file; `InvalidData` when it is no log, or when the part is damaged.
-#[cfg(test)]
-pub(crate) fn payload(path: &std::path::Path, sequence: u64, part: u16) -> io::Result<Option<Vec<u8>>> {
-    let file = File::open(path)?;
-    if !has_header(&file)? {
-        return Ok(None);
-    }
-    let mut scan = Scan::new(&file, HEADER_BYTES)?;
-    while let Some(head) = scan.next()? {
-        // Payloads of an event stand before it.
-        if head.sequence > sequence || (head.sequence == sequence && head.kind == Kind::Event) {
-            break;
-        }
-        if head.sequence == sequence {
-            let content =
-                scan.content(&head)?.ok_or_else(|| invalid(format!("a damaged payload of event {sequence}")))?;
-            if let Some((number, bytes)) = content.split_first_chunk::<2>()
-                && u16::from_le_bytes(*number) == part
-            {
-                return Ok(Some(bytes.to_vec()));
-            }
-        }
-    }
-    Ok(None)
 }

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Limits, Reader, file,
+    Limits, Payload, Reader, file,
     tail::{FencedBy, Mark, Shared},
 };
 
@@ -39,6 +39,8 @@ pub(crate) struct Terminal {
     pub(crate) sequence: u64,
     /// The encoded event.
     pub(crate) bytes: Bytes,
+    /// From which sequence on the file never had the events, when it did not take them.
+    pub(crate) unwritten: Option<u64>,
 }
 
 impl Front {
@@ -65,7 +67,7 @@ impl Front {
     }
 
     fn sealed(file: Option<(PathBuf, File)>, acknowledged: u64, terminal: Terminal, limits: Limits) -> Self {
-        let Terminal { sequence, bytes } = terminal;
+        let Terminal { sequence, bytes, unwritten } = terminal;
         let mark = Mark {
             published: sequence,
             acknowledged: acknowledged.min(sequence),
@@ -76,8 +78,9 @@ impl Front {
         };
         // The terminal must fit, whatever it takes.
         let limits = Limits { memory_bytes: usize::MAX, ..limits };
-        let shared = Shared::new(file, limits, true, mark);
-        shared.keep(sequence, bytes);
+        let shared = Shared::new(file, limits, Some(unwritten.unwrap_or(u64::MAX)), mark);
+        shared.begin_behind(sequence.saturating_sub(1));
+        shared.keep(sequence, bytes, 0);
         Self { shared: Arc::new(shared) }
     }
 
@@ -96,9 +99,19 @@ impl Front {
         });
     }
 
+    /// Says that Core has stored the events up to this sequence.
+    pub(crate) fn acknowledge(&self, through: u64) {
+        self.shared.mark.send_modify(|mark| mark.acknowledged = mark.acknowledged.max(through.min(mark.published)));
+    }
+
     /// What finds this front again.
     pub(crate) fn trace(&self) -> Trace {
         Trace(Arc::downgrade(&self.shared))
+    }
+
+    /// A part of an event (R-API-7).
+    pub(crate) fn payload(&self, sequence: u64, part: u16) -> Payload {
+        Payload::of(Arc::clone(&self.shared), sequence, part)
     }
 
     /// The sequence of the last event that was published; 0 before the first.

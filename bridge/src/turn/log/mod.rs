@@ -5,11 +5,13 @@
 //! the writer: the one lock is held to copy handles, never across I/O or an await.
 //!
 //! A write reaches the system before it is published, so that it outlives this process. It is not flushed to the disk:
-//! after a power loss the file may be shorter than what observers saw.
+//! after a power loss the file may be shorter than what observers saw. What the system does not take is held in memory
+//! and given out from there, until the file takes it (R-DUR-4).
 
 mod append;
 mod file;
 mod front;
+mod payload;
 mod reader;
 mod tail;
 
@@ -18,11 +20,10 @@ mod tests;
 
 use bytes::Bytes;
 
-#[cfg(test)]
-use self::file::payload;
 pub(crate) use self::{
-    append::{Log, Record, Recovered},
+    append::{Kept, Log, Record, Recovered},
     front::{Front, Terminal, Trace},
+    payload::Payload,
     reader::{Next, Omission, Reader, Why},
     tail::FencedBy,
 };

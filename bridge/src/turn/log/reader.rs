@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     Batch,
-    file::{self, Kind, Scan},
+    file::{self, Scan},
     tail::{FencedBy, Found, Mark, Place, Shared},
 };
 
@@ -82,6 +82,8 @@ pub(crate) enum Why {
     Acknowledged,
     /// The file does not have them any more.
     Gone,
+    /// The file never took them.
+    Unwritten,
 }
 
 /// What a look at the file found.
@@ -166,11 +168,12 @@ impl Reader {
         if !look.is_over {
             return None;
         }
-        if !self.shared.is_sealed {
+        let Some(unwritten) = self.shared.sealed else {
             return Some(Next::Failed(file::invalid(format!("event {from} is not in the log"))));
-        }
+        };
+        let why = if from >= unwritten { Why::Unwritten } else { Why::Gone };
         // What is acknowledged is said first, on its own.
-        let gone = omitted.unwrap_or(Omission { first: from, last, why: Why::Gone });
+        let gone = omitted.unwrap_or(Omission { first: from, last, why });
         Some(self.give(Some(gone), Vec::new()))
     }
 
@@ -208,7 +211,7 @@ fn look(file: &File, start: Place, from: u64, last: u64, batch_bytes: usize) -> 
             is_over = true;
             break;
         }
-        if head.kind == Kind::Event && head.sequence >= from {
+        if head.kind.is_event() && head.sequence >= from {
             if !batch.events.is_empty() && !scan.is_at_hand(&head) {
                 break;
             }
@@ -220,10 +223,10 @@ fn look(file: &File, start: Place, from: u64, last: u64, batch_bytes: usize) -> 
                 break;
             }
         }
-        place = Place { sequence: head.sequence + u64::from(head.kind == Kind::Event), offset: head.end };
+        place = Place { sequence: head.sequence + u64::from(head.kind.is_event()), offset: head.end };
         // What is read in vain is bounded as well: the caller looks again from here.
         let is_enough = batch.events.is_empty() && head.end - start.offset > batch_bytes as u64;
-        if is_enough || (head.sequence == last && head.kind == Kind::Event) {
+        if is_enough || (head.sequence == last && head.kind.is_event()) {
             break;
         }
     }

@@ -21,9 +21,9 @@ pub(super) struct Shared {
     /// Absent when the file was deleted.
     pub(super) file: Option<(PathBuf, File)>,
     pub(super) limits: Limits,
-    /// Whether the file belongs to a Turn that ended earlier: what is missing in it is gone for good, while in a file
-    /// that this process writes it is a failure.
-    pub(super) is_sealed: bool,
+    /// Set for the file of a Turn that ended earlier: what is missing in it is gone for good, while in a file that this
+    /// process writes it is a failure. From this sequence on, because the storage did not take it.
+    pub(super) sealed: Option<u64>,
     tail: Mutex<Tail>,
     pub(super) mark: watch::Sender<Mark>,
 }
@@ -60,6 +60,10 @@ pub(super) struct Mark {
 struct Tail {
     newest: VecDeque<(u64, Bytes)>,
     newest_bytes: usize,
+    /// Up to this sequence events are in the file only; all behind it are in memory.
+    file_only: u64,
+    /// Parts of events that the file has not taken: sequence, number, bytes.
+    parts: Vec<(u64, u16, Bytes)>,
     index: Vec<Place>,
 }
 
@@ -81,10 +85,10 @@ pub(super) enum Found {
 }
 
 impl Shared {
-    pub(super) fn new(file: Option<(PathBuf, File)>, limits: Limits, is_sealed: bool, mark: Mark) -> Self {
+    pub(super) fn new(file: Option<(PathBuf, File)>, limits: Limits, sealed: Option<u64>, mark: Mark) -> Self {
         let index = vec![Place { sequence: 1, offset: HEADER_BYTES }];
-        let tail = Tail { newest: VecDeque::new(), newest_bytes: 0, index };
-        Self { file, limits, is_sealed, tail: Mutex::new(tail), mark: watch::Sender::new(mark) }
+        let tail = Tail { newest: VecDeque::new(), newest_bytes: 0, file_only: 0, parts: Vec::new(), index };
+        Self { file, limits, sealed, tail: Mutex::new(tail), mark: watch::Sender::new(mark) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tail> {
@@ -100,24 +104,50 @@ impl Shared {
         }
     }
 
-    /// Adds an event to the newest, and lets go of the oldest of them that are over the bound.
-    pub(super) fn keep(&self, sequence: u64, event: Bytes) {
+    /// Says that the events up to a sequence are found in the file and nowhere else.
+    pub(super) fn begin_behind(&self, sequence: u64) {
+        self.lock().file_only = sequence;
+    }
+
+    /// Adds an event to the newest, and lets go of the oldest of them that are over the bound. What the file does not have is not let go.
+    pub(super) fn keep(&self, sequence: u64, event: Bytes, stored: u64) {
         let mut tail = self.lock();
         tail.newest_bytes += cost(&event);
         tail.newest.push_back((sequence, event));
-        while tail.newest_bytes > self.limits.memory_bytes
-            && let Some((_, oldest)) = tail.newest.pop_front()
-        {
-            tail.newest_bytes -= cost(&oldest);
-        }
+        tail.let_go(self.limits.memory_bytes, stored);
+    }
+
+    /// Adds a part of an event that the file did not take.
+    pub(super) fn keep_part(&self, sequence: u64, part: u16, bytes: Bytes) {
+        self.lock().parts.push((sequence, part, bytes));
+    }
+
+    /// Says that the file has taken the events up to a sequence.
+    pub(super) fn stored(&self, stored: u64) {
+        let mut tail = self.lock();
+        tail.parts.clear();
+        tail.let_go(self.limits.memory_bytes, stored);
+    }
+
+    /// A part of an event that the file has not taken.
+    pub(super) fn part(&self, sequence: u64, part: u16) -> Option<Bytes> {
+        let tail = self.lock();
+        tail.parts.iter().find(|(at, number, _)| (*at, *number) == (sequence, part)).map(|(.., bytes)| bytes.clone())
+    }
+
+    /// Where to begin looking for the parts of an event: they stand before it.
+    pub(super) fn before(&self, sequence: u64) -> Place {
+        let tail = self.lock();
+        let after = tail.index.partition_point(|place| place.sequence < sequence);
+        tail.index.get(after.saturating_sub(1)).copied().unwrap_or(Place { sequence: 1, offset: HEADER_BYTES })
     }
 
     /// Events from sequence `from` to `published`; there must be one. A reader tells the place that it knows.
     pub(super) fn find(&self, from: u64, published: u64, known: Option<Place>) -> Found {
         let tail = self.lock();
         let start = tail.newest.partition_point(|(sequence, _)| *sequence < from);
-        match tail.newest.front() {
-            Some((first, _)) if *first <= from => {
+        match tail.file_only {
+            file_only if file_only < from => {
                 let mut batch = Batch::new(self.limits.batch_bytes);
                 for (sequence, event) in tail.newest.range(start..) {
                     if *sequence > published || !batch.offer(*sequence, event) {
@@ -126,8 +156,8 @@ impl Shared {
                 }
                 Found::Memory(batch)
             }
-            oldest => {
-                let last = oldest.map_or(published, |(first, _)| published.min(first - 1));
+            file_only => {
+                let last = published.min(file_only);
                 let after = tail.index.partition_point(|place| place.sequence <= from);
                 let indexed = tail.index.get(after.saturating_sub(1)).copied();
                 let from = [indexed, known.filter(|place| place.sequence <= from)]
@@ -143,6 +173,18 @@ impl Shared {
     #[cfg(test)]
     pub(super) fn newest_bytes(&self) -> usize {
         self.lock().newest_bytes
+    }
+}
+
+impl Tail {
+    fn let_go(&mut self, bound: usize, stored: u64) {
+        while self.newest_bytes > bound
+            && self.newest.front().is_some_and(|(sequence, _)| *sequence <= stored)
+            && let Some((sequence, oldest)) = self.newest.pop_front()
+        {
+            self.newest_bytes -= cost(&oldest);
+            self.file_only = sequence;
+        }
     }
 }
 

@@ -185,6 +185,7 @@ impl Runtime for Scripted {
     type PrepareExecutionStream = Answers<v1::PrepareExecutionResponse>;
     type ObserveTurnStream = Answers<raw::ObserveTurnResponse>;
     type WatchRuntimeStream = Answers<v1::WatchRuntimeResponse>;
+    type ReadPayloadStream = Answers<v1::ReadPayloadResponse>;
 
     async fn get_runtime_info(&self, _: Request<v1::GetRuntimeInfoRequest>) -> Answer<v1::GetRuntimeInfoResponse> {
         Err(Status::unimplemented("not in the script"))
@@ -258,6 +259,13 @@ impl Runtime for Scripted {
     ) -> Answer<v1::AcknowledgeEventsResponse> {
         let through_sequence = request.into_inner().through_sequence;
         Ok(Response::new(v1::AcknowledgeEventsResponse { through_sequence }))
+    }
+
+    /// `abc` in two pieces; under the id `moved` the second stands elsewhere.
+    async fn read_payload(&self, request: Request<v1::ReadPayloadRequest>) -> Answer<Self::ReadPayloadStream> {
+        let second = if request.into_inner().payload_id == "moved" { 3 } else { 2 };
+        let piece = |data: &str, offset| Ok(v1::ReadPayloadResponse { data: data.into(), offset });
+        Ok(Response::new(Box::pin(tokio_stream::iter([piece("ab", 0), piece("c", second)]))))
     }
 
     async fn submit_function_results(

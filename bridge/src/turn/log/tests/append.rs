@@ -4,8 +4,8 @@ use std::{fs, io, os::unix::fs::PermissionsExt as _};
 
 use bytes::Bytes;
 
-use super::{Folder, Limits, Log, Record, event, events, front, grow, none, read_to, tiny};
-use crate::turn::log::{self, file::HEADER_BYTES};
+use super::{Folder, Kept, Limits, Log, Record, event, events, front, grow, none, part, put, read, read_to, tiny};
+use crate::turn::log::file::HEADER_BYTES;
 
 fn payload(part: u16, bytes: &'static [u8]) -> Record {
     Record::Payload { part, bytes: Bytes::from_static(bytes) }
@@ -18,7 +18,7 @@ async fn sequences_begin_at_one_and_have_no_holes() {
     assert_eq!((log.next_sequence(), log.last_sequence()), (1, 0));
     grow(&mut log, 3);
     assert_eq!((log.next_sequence(), log.last_sequence()), (4, 3));
-    log.append(&[]).unwrap();
+    put(&mut log, &[]);
     assert_eq!(log.next_sequence(), 4);
 }
 
@@ -35,7 +35,7 @@ fn only_this_user_may_read_a_log_and_none_is_overwritten() {
 fn what_is_appended_is_in_the_file_before_it_is_published() {
     let folder = Folder::new();
     let mut log = folder.log(Limits::default());
-    log.append(&[Record::Event { bytes: event(1) }]).unwrap();
+    put(&mut log, &[Record::Event { bytes: event(1) }]);
     assert_eq!(log.reader().last_sequence(), 0);
     assert_eq!(folder.recover().1, [(1, event(1))]);
     log.publish();
@@ -57,40 +57,44 @@ async fn a_log_goes_on_after_its_last_event() {
     assert_eq!(given.events, events(1..=110));
 }
 
-#[test]
-fn a_payload_is_found_by_event_and_part_and_is_no_event() {
+#[tokio::test]
+async fn a_payload_is_found_by_event_and_part_and_is_no_event() {
     let folder = Folder::new();
     let mut log = folder.log(Limits::default());
     let large = Bytes::from(vec![b'x'; 3 << 20]);
-    log.append(&[
-        Record::Event { bytes: event(1) },
-        payload(0, b"first"),
-        Record::Payload { part: 7, bytes: large.clone() },
-        Record::Event { bytes: event(2) },
-        payload(0, b"third"),
-        Record::Event { bytes: event(3) },
-    ])
-    .unwrap();
-    let find = |sequence, part| log::payload(&folder.path(), sequence, part).unwrap();
-    assert_eq!(find(2, 0).as_deref(), Some(&b"first"[..]));
-    assert_eq!(find(2, 7).as_deref(), Some(&large[..]));
-    assert_eq!(find(3, 0).as_deref(), Some(&b"third"[..]));
-    for (sequence, part) in [(1, 0), (2, 1), (3, 7), (4, 0)] {
-        assert_eq!(find(sequence, part), None, "event {sequence} has no part {part}");
+    put(
+        &mut log,
+        &[
+            Record::Event { bytes: event(1) },
+            payload(0, b"first"),
+            Record::Payload { part: 7, bytes: large.clone() },
+            Record::Event { bytes: event(2) },
+            payload(0, b"third"),
+            Record::Event { bytes: event(3) },
+        ],
+    );
+    log.publish();
+    for (sequence, number, want) in [(2, 0, &b"first"[..]), (2, 7, &large[..]), (3, 0, b"third")] {
+        assert_eq!(part(&folder.path(), sequence, number).await.unwrap(), want);
+        assert_eq!(read(log.reader().payload(sequence, number)).await.unwrap(), want, "while the Turn runs");
+    }
+    for (sequence, number) in [(1, 0), (2, 1), (3, 7), (4, 0)] {
+        let absent = part(&folder.path(), sequence, number).await.unwrap_err();
+        assert_eq!(absent.kind(), io::ErrorKind::NotFound, "event {sequence} has no part {number}");
     }
     assert_eq!(folder.recover().1, [(1, event(1)), (2, event(2)), (3, event(3))]);
 }
 
-#[test]
-fn a_damaged_payload_is_not_given_out() {
+#[tokio::test]
+async fn a_damaged_payload_is_not_given_out() {
     let folder = Folder::new();
     let mut log = folder.log(Limits::default());
-    log.append(&[payload(0, b"something"), Record::Event { bytes: event(1) }]).unwrap();
+    put(&mut log, &[payload(0, b"something"), Record::Event { bytes: event(1) }]);
     let mut bytes = fs::read(folder.path()).unwrap();
     let at = bytes.windows(9).position(|window| window == b"something").unwrap();
     bytes[at] = b'S';
     fs::write(folder.path(), bytes).unwrap();
-    assert_eq!(log::payload(&folder.path(), 1, 0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert_eq!(part(&folder.path(), 1, 0).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
 }
 
 #[test]
@@ -128,16 +132,60 @@ async fn after_a_failed_write_the_log_goes_on_as_if_it_had_not_been_tried() {
     assert_eq!(read_to(&mut log.reader().open(0, 1), 3).await.events, events(1..=3));
 }
 
-#[test]
-fn a_write_that_the_system_refuses_is_an_error_and_changes_nothing() {
+#[tokio::test]
+async fn what_the_system_refuses_is_given_out_from_memory_and_written_later() {
     let folder = Folder::new();
-    grow(&mut folder.log(tiny()), 2);
+    let mut log = folder.log(tiny());
+    grow(&mut log, 50);
     let before = fs::read(folder.path()).unwrap();
-    let mut log = folder.recover().0;
     log.refuse_writes(&folder.path());
-    let refused = log.append(&[Record::Event { bytes: event(3) }]).unwrap_err();
-    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::BADF.raw_os_error()));
-    assert_eq!((log.next_sequence(), fs::read(folder.path()).unwrap()), (3, before));
+    let mut present = log.reader().open(0, 1);
+    let refused = log.append(&[payload(2, b"part"), Record::Event { bytes: event(51) }]).unwrap();
+    let Kept::Refused(error) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADF.raw_os_error()));
+    for sequence in 52..=99 {
+        let kept = log.append(&[Record::Event { bytes: event(sequence) }]).unwrap();
+        assert!(matches!(kept, Kept::Memory), "it is tried again when it is asked for: {kept:?}");
+    }
+    log.store().unwrap_err();
+    log.publish();
+    assert_eq!((log.last_sequence(), log.stored_sequence(), fs::read(folder.path()).unwrap()), (99, 50, before));
+    assert_eq!(log.unwritten_bytes(), 4 + events(51..=99).concat().len());
+    assert_eq!(read_to(&mut present, 99).await.events, events(1..=99), "half from the file, half from memory");
+    assert_eq!(read(log.reader().payload(51, 2)).await.unwrap(), b"part");
+
+    log.allow_writes(&folder.path());
+    log.store().unwrap();
+    assert_eq!((log.unwritten_bytes(), log.stored_sequence()), (0, 99));
+    assert!(log.reader().memory_bytes() <= tiny().memory_bytes);
+    grow(&mut log, 1);
+    assert_eq!(read_to(&mut log.reader().open(0, 1), 100).await.events, events(1..=100));
+    assert_eq!(read(log.reader().payload(51, 2)).await.unwrap(), b"part");
+    assert_eq!(folder.recover().1.len(), 100);
+}
+
+#[tokio::test]
+async fn an_omission_stands_for_its_whole_range() {
+    for limits in [Limits::default(), none()] {
+        let folder = Folder::new();
+        let mut log = folder.log(limits);
+        grow(&mut log, 2);
+        put(&mut log, &[Record::Omission { last: 9, bytes: event(9) }, Record::Event { bytes: event(10) }]);
+        log.publish();
+        for (after, want) in [(0, [events(1..=2), events(9..=10)].concat()), (5, events(9..=10)), (9, events(10..=10))]
+        {
+            assert_eq!(read_to(&mut log.reader().open(after, 1), 10).await.events, want, "after {after}");
+        }
+        let refused = log.append(&[Record::Omission { last: 10, bytes: event(10) }]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        log.end();
+        drop(log);
+        let given = super::drain(&mut front(&folder.path(), 0, 10).open(0, 1)).await;
+        assert_eq!((given.omitted, given.events), (vec![], [events(1..=2), events(9..=10)].concat()));
+        let (log, found, cut_bytes) = folder.recover();
+        assert_eq!(found.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [1, 2, 9, 10]);
+        assert_eq!((log.last_sequence(), cut_bytes), (10, 0));
+    }
 }
 
 #[test]
@@ -146,7 +194,7 @@ fn a_torn_end_is_cut_at_every_byte() {
     let mut log = folder.log(Limits::default());
     grow(&mut log, 3);
     let good = fs::metadata(folder.path()).unwrap().len();
-    log.append(&[payload(3, b"part"), Record::Event { bytes: event(4) }]).unwrap();
+    put(&mut log, &[payload(3, b"part"), Record::Event { bytes: event(4) }]);
     drop(log);
     let whole = fs::read(folder.path()).unwrap();
     for length in usize::try_from(good).unwrap()..whole.len() {
@@ -178,7 +226,7 @@ fn a_file_that_is_no_log_of_a_known_version_is_left_alone() {
     let header = fs::read(folder.path()).unwrap();
     for at in [0, 4] {
         let mut other = header.clone();
-        other[at] += 1;
+        other[at] += 9;
         other.extend_from_slice(b"more");
         fs::write(folder.path(), &other).unwrap();
         let refused = Log::recover(&folder.path(), Limits::default(), |_, _| {}).unwrap_err();
@@ -193,7 +241,7 @@ async fn a_large_event_is_given_out_whole_and_alone() {
     let mut log = folder.log(Limits::default());
     let large = Bytes::from(vec![b'x'; 3 << 20]);
     let batch = [event(1), large.clone(), event(3)].map(|bytes| Record::Event { bytes });
-    log.append(&batch).unwrap();
+    put(&mut log, &batch);
     log.publish();
     let given = read_to(&mut log.reader().open(0, 1), 3).await;
     assert_eq!(given.events, [event(1), large, event(3)]);

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{FencedBy, Front, Limits, Log, Next, Omission, Reader, Record, Recovered, Terminal, Why};
+use super::{FencedBy, Front, Kept, Limits, Log, Next, Omission, Payload, Reader, Record, Recovered, Terminal, Why};
 
 /// Longer than any test waits.
 const LONG: Duration = Duration::from_secs(600);
@@ -70,8 +70,30 @@ fn event(sequence: u64) -> Bytes {
 fn grow(log: &mut Log, count: u64) {
     let next = log.next_sequence();
     let batch: Vec<_> = (next..next + count).map(|sequence| Record::Event { bytes: event(sequence) }).collect();
-    log.append(&batch).unwrap();
+    put(log, &batch);
     log.publish();
+}
+
+/// Appends a batch that the file must take.
+#[track_caller]
+fn put(log: &mut Log, records: &[Record]) {
+    let kept = log.append(records).unwrap();
+    assert!(matches!(kept, Kept::File), "{kept:?}");
+}
+
+/// All bytes of a part.
+async fn read(mut payload: Payload) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = payload.next().await? {
+        assert!((1..=1 << 20).contains(&piece.len()), "a piece of {}", piece.len());
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+/// A part in a file that nobody writes.
+async fn part(path: &Path, sequence: u64, part: u16) -> std::io::Result<Vec<u8>> {
+    read(front(path, 0, 1_000).payload(sequence, part)).await
 }
 
 /// What a reader gave, until it had nothing more to give.
@@ -125,7 +147,7 @@ fn events(sequences: std::ops::RangeInclusive<u64>) -> Vec<Bytes> {
 }
 
 fn terminal(sequence: u64) -> Terminal {
-    Terminal { sequence, bytes: event(sequence) }
+    Terminal { sequence, bytes: event(sequence), unwritten: None }
 }
 
 fn omission(first: u64, last: u64, why: Why) -> Omission {

@@ -33,7 +33,7 @@ fn append(log: &mut Log, sizes: &Sizes, written: &mut Vec<Bytes>) {
         written.push(bytes.clone());
         records.push(Record::Event { bytes });
     }
-    log.append(&records).unwrap();
+    super::put(log, &records);
     log.publish();
 }
 

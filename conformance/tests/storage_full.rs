@@ -1,0 +1,280 @@
+//! A disk that takes no writes under the journal and the event files (R-DUR-4): new work is refused without an effect, what runs goes on,
+//! nothing is acknowledged that is not stored.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use proto::client::{Session, TurnEvents, text_input};
+use proto::v1::{self, Reason, ResultOutcome, event::Kind};
+use serde_json::json;
+
+const SCHEMA: &str = r#"{"type":"object"}"#;
+
+/// A Turn that waits for the result of its call `c1`.
+async fn waiting_turn(rig: &Rig, session: &Session) -> anyhow::Result<(TurnEvents, Observed)> {
+    rig.provider.script(
+        r#"[{"match": "call it", "play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
+            {"match": "call it", "play": [{"text": {"chunks": ["called"]}}]}]"#,
+    )?;
+    let configuration = rig.configuration(vec![function("lookup", SCHEMA)]);
+    let mut events = rig.start_turn(session, configuration, "t-1", "call it").await?;
+    let mut seen = Observed::default();
+    seen.call(&mut events).await?;
+    Ok((events, seen))
+}
+
+/// Waits until a Turn is in this phase.
+async fn in_phase(session: &Session, turn_id: &str, phase: v1::TurnPhase) -> anyhow::Result<()> {
+    let mut interval = tokio::time::interval(Duration::from_millis(10));
+    while session.turn(turn_id).await?.phase() != phase {
+        interval.tick().await;
+    }
+    Ok(())
+}
+
+fn completed(kind: &Kind) -> Option<()> {
+    matches!(kind, Kind::MessageCompleted(_)).then_some(())
+}
+
+/// Range and reason of every statement of omission.
+fn omissions(seen: &Observed) -> Vec<(u64, u64, v1::OmissionReason)> {
+    let range = |kind: &Kind| match kind {
+        Kind::EventsOmitted(omitted) => Some((omitted.first, omitted.last, omitted.reason())),
+        _ => None,
+    };
+    seen.kinds().filter_map(range).collect()
+}
+
+#[test]
+fn a_full_disk_refuses_new_work_and_a_running_turn_goes_on() {
+    scenario("storage_full", &["R-DUR-4", "R-DUR-1", "R-EVT-8"], Setup::outer(), async |rig| {
+        let (waits, prepared, bound, talks) =
+            (rig.session().await?, rig.session().await?, rig.session().await?, rig.session().await?);
+        let (mut waiting, seen_waiting) = waiting_turn(rig, &waits).await?;
+        let ready = rig.prepare(&prepared, rig.configuration(Vec::new())).await?;
+        rig.provider.script(
+            r#"[{"match": "talk", "play": [{"text": {"chunks": ["before "], "open": true}}, {"gate": "go"}, "drop"]},
+                {"match": "talk", "play": [{"text": {"chunks": ["behind ", "it"]}}]}]"#,
+        )?;
+        let mut events = rig.start_turn(&talks, rig.configuration(Vec::new()), "t-1", "talk").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+
+        rig.daemon.fill_disk()?;
+        let family = rig.family()?;
+        let refused = rig.prepare(&bound, rig.configuration(Vec::new())).await;
+        conformance::rig::refused(refused, Reason::StorageUnavailable)?;
+        refusal(prepared.start(&ready, "t-1", text_input("hello")).await, Reason::StorageUnavailable);
+        refusal(prepared.turn("t-1").await, Reason::NotFound);
+        refusal(waits.submit(vec![text_result("t-1", "c1", "42")]).await, Reason::StorageUnavailable);
+        let turn = waits.turn("t-1").await?;
+        assert_eq!((turn.phase(), turn.required_actions.len()), (v1::TurnPhase::RequiresAction, 1));
+        let pids = |family: &[conformance::rig::Process]| family.iter().map(|process| process.pid).collect::<Vec<_>>();
+        assert_eq!(pids(&rig.family()?), pids(&family), "a refused preparation started something");
+
+        // Whoever observes sees what happens.
+        rig.provider.open_gate("go");
+        seen.until(&mut events, completed).await?;
+        let mut late = talks.turn_events("t-1");
+        let mut seen_late = Observed::default();
+        seen_late.until(&mut late, completed).await?;
+
+        rig.daemon.free_disk()?;
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert_eq!(seen_late.to_the_end(&mut late).await?.events, seen.events);
+        let again = Observed::default().to_the_end(&mut talks.turn_events("t-1")).await?;
+        assert_eq!(again.events, seen.events, "it is written after all");
+
+        // What was refused had no effect, so that the same is taken now.
+        let accepted = waits.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        assert_eq!(accepted[0].outcome(), ResultOutcome::Accepted);
+        seen_waiting.to_the_end(&mut waiting).await?.completed()?;
+        prepared.start(&ready, "t-1", text_input("hello")).await?;
+        Observed::default().to_the_end(&mut prepared.turn_events("t-1")).await?.completed()?;
+        rig.whole_turn(&bound, "t-1", "hello").await?.completed()
+    });
+}
+
+#[test]
+fn a_call_that_cannot_be_stored_is_shown_once_it_can() {
+    scenario("storage_call_late", &["R-DUR-4", "R-FN-3"], Setup::outer(), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"text": {"chunks": ["wait"]}}, {"gate": "go"},
+                    {"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}, {"text": {"chunks": ["behind"]}}]},
+                {"play": [{"text": {"chunks": ["called"]}}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let configuration = rig.configuration(vec![function("lookup", SCHEMA)]);
+        let mut events = rig.start_turn(&session, configuration, "t-1", "go").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, completed).await?;
+        rig.daemon.fill_disk()?;
+        rig.provider.open_gate("go");
+        // What comes behind the call is there, and the call is not.
+        seen.until(&mut events, completed).await?;
+        let turn = session.turn("t-1").await?;
+        assert_eq!((turn.phase(), turn.required_actions.len()), (v1::TurnPhase::Running, 0));
+        assert!(!seen.story().contains(&"function_call"), "{:?}", seen.story());
+        refusal(session.submit(vec![text_result("t-1", "c1", "42")]).await, Reason::UnknownCall);
+
+        rig.daemon.free_disk()?;
+        seen.call(&mut events).await?;
+        session.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert!(seen.story().contains(&"function_result_applied"), "{:?}", seen.story());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_call_that_stays_unstored_ends_the_turn() {
+    let setup = Setup::outer().with("limits.unstored_call_ms = 300");
+    scenario("storage_call_never", &["R-DUR-4", "R-FN-3", "R-EVT-5"], setup, async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"text": {"chunks": ["wait"]}}, {"gate": "go"},
+                    {"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let configuration = rig.configuration(vec![function("lookup", SCHEMA)]);
+        let mut events = rig.start_turn(&session, configuration, "t-1", "go").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, completed).await?;
+        rig.daemon.fill_disk()?;
+        rig.provider.open_gate("go");
+        in_phase(&session, "t-1", v1::TurnPhase::Settling).await?;
+        rig.daemon.free_disk()?;
+        let seen = seen.to_the_end(&mut events).await?;
+        let failure = seen.end()?.failure.clone().context("it did not fail")?;
+        assert_eq!(failure.code(), v1::FailureCode::StorageUnavailable, "{failure:?}");
+        assert!(!seen.story().iter().any(|name| name.starts_with("function")), "{:?}", seen.story());
+        Ok(())
+    });
+}
+
+/// One message in two parts, with a gate between them.
+fn two_parts(first: &str, second: &str) -> String {
+    json!([{"play": [
+        {"text": {"chunks": [first]}}, {"gate": "go"}, {"text": {"chunks": [second]}}]}])
+    .to_string()
+}
+
+#[test]
+fn what_only_the_file_does_not_take_is_seen_by_those_who_are_there() {
+    scenario("storage_file", &["R-DUR-4", "R-EVT-1", "R-EVT-8"], Setup::outer(), async |rig| {
+        rig.provider.script(&two_parts(&"x".repeat(3 << 20), &"y".repeat(40 << 10)))?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, completed).await?;
+        // The event file is larger than this, the journal is smaller.
+        rig.daemon.full_beyond(2 << 20)?;
+        rig.provider.open_gate("go");
+        let stored = seen.events.len() as u64;
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert_eq!(omissions(&seen), []);
+        let last = seen.events.len() as u64;
+        // Whoever comes while it is in memory sees it too.
+        let again = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(again.events, seen.events);
+
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let later = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        let [(first, through, reason)] = omissions(&later)[..] else {
+            anyhow::bail!("{:?}", later.story());
+        };
+        assert_eq!((through, reason), (last - 1, v1::OmissionReason::Storage));
+        assert!(first > stored, "event {first} was in the file");
+        let kept = usize::try_from(first)? - 1;
+        assert_eq!(later.events[..kept], seen.events[..kept]);
+        assert_eq!(later.end()?, seen.end()?);
+        assert_eq!(session.turn("t-1").await?.last_sequence, last);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_held_in_memory_has_a_bound() {
+    let setup = Setup::outer().with("limits.turn_held_bytes = 16384");
+    scenario("storage_bound", &["R-DUR-4", "R-EVT-5", "R-EVT-8"], setup, async |rig| {
+        let part = "z".repeat(4 << 10);
+        let chunks = vec![part; 64];
+        rig.provider.script(
+            &json!([{"play": [
+                {"text": {"chunks": ["x".repeat(3 << 20)]}}, {"gate": "go"},
+                {"text": {"chunks": chunks, "open": true}}, "hang"]}])
+            .to_string(),
+        )?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, completed).await?;
+        rig.daemon.full_beyond(2 << 20)?;
+        rig.provider.open_gate("go");
+        let seen = seen.to_the_end(&mut events).await?;
+        let failure = seen.end()?.failure.clone().context("it did not fail")?;
+        assert_eq!(failure.code(), v1::FailureCode::StorageUnavailable, "{failure:?}");
+        for (first, last, reason) in omissions(&seen) {
+            assert_eq!(reason, v1::OmissionReason::Storage, "{first} to {last}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_state_directory_that_is_moved_away_takes_nothing_until_it_is_back() {
+    scenario("storage_moved", &["R-DUR-4", "R-DUR-1"], Setup::outer(), async |rig| {
+        let (waits, prepared, bound) = (rig.session().await?, rig.session().await?, rig.session().await?);
+        let (mut events, seen) = waiting_turn(rig, &waits).await?;
+        let ready = rig.prepare(&prepared, rig.configuration(Vec::new())).await?;
+        let (state, elsewhere) = (rig.place().state(), rig.place().root().join("elsewhere"));
+        std::fs::rename(&state, &elsewhere)?;
+        let family = rig.family()?.len();
+        refusal(waits.submit(vec![text_result("t-1", "c1", "42")]).await, Reason::StorageUnavailable);
+        refusal(prepared.start(&ready, "t-1", text_input("hello")).await, Reason::StorageUnavailable);
+        let refused = rig.prepare(&bound, rig.configuration(Vec::new())).await;
+        conformance::rig::refused(refused, Reason::StorageUnavailable)?;
+        conformance::rig::refused(rig.session().await, Reason::StorageUnavailable)?;
+        assert_eq!(rig.family()?.len(), family, "a refused preparation started something");
+        assert!(!state.exists(), "something was made in its place");
+
+        std::fs::rename(&elsewhere, &state)?;
+        let accepted = waits.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        assert_eq!(accepted[0].outcome(), ResultOutcome::Accepted);
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        // What was acknowledged is there after a crash.
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let again = waits.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        assert_eq!(again[0].outcome(), ResultOutcome::Duplicate);
+        let later = Observed::default().to_the_end(&mut waits.turn_events("t-1")).await?;
+        assert_eq!(later.events, seen.events);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_state_directory_that_is_deleted_is_told_and_survived() {
+    scenario("storage_deleted", &["R-DUR-4", "R-CAN-4"], Setup::outer(), async |rig| {
+        let (waits, prepared) = (rig.session().await?, rig.session().await?);
+        let (_events, _seen) = waiting_turn(rig, &waits).await?;
+        let ready = rig.prepare(&prepared, rig.configuration(Vec::new())).await?;
+        std::fs::remove_dir_all(rig.place().state())?;
+        refusal(waits.submit(vec![text_result("t-1", "c1", "42")]).await, Reason::StorageUnavailable);
+        refusal(prepared.start(&ready, "t-1", text_input("hello")).await, Reason::StorageUnavailable);
+        let text = rig.daemon.log_text();
+        assert!(text.contains("journal.db is not where it was opened"), "the log does not say why");
+        // It still ends in order, and the next one begins anew.
+        let family = rig.family()?;
+        rig.daemon.terminate().await?;
+        rig.all_gone(&family).await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        refusal(waits.turn("t-1").await, Reason::NotFound);
+        rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()
+    });
+}
