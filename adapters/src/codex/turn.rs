@@ -378,12 +378,17 @@ impl Turn {
                 *native = Some(told.clone());
                 self.report_started(&told, out);
             }
-            // It was on its way (R-CAN-5). A fault of the process stands before whatever it still says (R-EVT-12).
-            Event::Completed { native: told, end, .. } if fits(&told) && !*ended && matches!(cause, Cause::Asked) => {
+            // It was on its way (R-CAN-5). Behind a fault it proves nothing: something before it is lost.
+            Event::Completed { native: told, end, .. } if fits(&told) && !*ended => {
                 *native = Some(told.clone());
                 *ended = true;
+                let end = match cause {
+                    Cause::Asked => native_end(end, true),
+                    // What came behind the fault may rest on what was lost by it.
+                    Cause::Fault(failure) => failed(failure.clone()),
+                };
                 self.report_started(&told, out);
-                out.push(Effect::Report(Report::Ended(native_end(end, true))));
+                out.push(Effect::Report(Report::Ended(end)));
             }
             Event::Exited { exit, foreign_signal, said } => {
                 if !*ended {
