@@ -296,3 +296,50 @@ fn what_can_be_put_right_is_put_right() {
     UnixStream::connect(&socket).unwrap();
     assert_eq!(running.end(Signal::TERM), Some(0));
 }
+
+#[test]
+fn a_listener_on_loopback_is_loopback_private_and_meant() {
+    let place = Place::new("loopback");
+    let bearer = place.root.join("bearer");
+    let file = bearer.to_str().unwrap();
+    let native = ["--isolation", "native", "--bearer-file", file, "--insecure-loopback"];
+    let with = |address| [&native[..], &[address]].concat();
+    fails(place.serve("", &with("127.0.0.1:0")), 10, &["bearer", "No such file"]);
+    fs::write(&bearer, "CANARY\n").unwrap();
+    fs::set_permissions(&bearer, fs::Permissions::from_mode(0o644)).unwrap();
+    fails(place.serve("", &with("127.0.0.1:0")), 10, &["loopback.bearer_file", "0600"]);
+    fs::set_permissions(&bearer, fs::Permissions::from_mode(0o600)).unwrap();
+    for address in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0"] {
+        fails(place.serve("", &with(address)), 10, &["loopback.address", "loopback only"]);
+    }
+    let outer = ["--isolation", "outer", "--bearer-file", file, "--insecure-loopback", "127.0.0.1:0"];
+    fails(place.serve("", &outer), 10, &["--yes-tools-can-call"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let said = fails(place.serve("", &with(&address)), 18, &[&address]);
+    assert!(!said.contains("CANARY"), "{said}");
+    // The file's keys, with the bearer's path from its folder.
+    let more =
+        "isolation = \"outer\"\n[loopback]\naddress = \"[::1]:0\"\nbearer_file = \"bearer\"\nyes_tools_can_call = true";
+    let v6 = std::net::TcpListener::bind("[::1]:0").is_ok();
+    let more = if v6 { more.to_owned() } else { more.replace("[::1]", "127.0.0.1") };
+    assert_eq!(place.running(&more).end(Signal::TERM), Some(0));
+}
+
+#[test]
+fn logs_are_for_programs_or_for_a_person() {
+    let place = Place::new("logs");
+    let first_line = |arguments: &[&str]| {
+        let mut child = place.serve("", arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        child.wait().unwrap();
+        line
+    };
+    let json = first_line(&[]);
+    assert!(json.starts_with('{') && json.contains("\"message\":\"listening\""), "{json}");
+    let text = first_line(&["--log-format", "text"]);
+    assert!(text.contains(" INFO ") && text.contains("listening") && !text.contains(['{', '\u{1b}']), "{text}");
+    fails(place.serve("", &["--log-format", "xml"]), 10, &["log_format", "`json` or `text`"]);
+}

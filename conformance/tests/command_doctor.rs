@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::{env, fs};
@@ -39,6 +40,15 @@ fn a_usable_harness_is_told_with_its_path_and_version() {
     let path = codex.to_str().unwrap();
     let output = doctor(&folder, &["--codex", path, "--isolation", "outer"]);
     check(&output, 0, &["codex", path, "0.171.0", "outer", "usable"]);
+    // A listener that tools can call is said to be one.
+    let bearer = folder.join("bearer");
+    fs::write(&bearer, "CANARY\n").unwrap();
+    fs::set_permissions(&bearer, fs::Permissions::from_mode(0o600)).unwrap();
+    let arguments =
+        ["--codex", path, "--isolation", "outer", "--insecure-loopback", "127.0.0.1:7480", "--yes-tools-can-call"];
+    let output = doctor(&folder, &[&arguments[..], &["--bearer-file", "bearer"]].concat());
+    check(&output, 0, &["loopback", "127.0.0.1:7480", "tools that a model runs included"]);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("CANARY"));
     // It looked, and made nothing.
     assert!(!folder.join("state").exists() && !folder.join("s").exists());
     fs::remove_dir_all(folder).unwrap();

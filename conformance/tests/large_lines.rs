@@ -17,7 +17,7 @@ fn memory(rig: &Rig, figure: &str) -> anyhow::Result<usize> {
 
 /// How many lines of how many bytes. With `RUNTIME_BRIDGE_LONG` they are nearly as long as a line may be.
 fn size() -> (usize, usize) {
-    if std::env::var_os("RUNTIME_BRIDGE_LONG").is_some() { (8, 60 << 20) } else { (6, 12 << 20) }
+    if std::env::var_os("RUNTIME_BRIDGE_LONG").is_some() { (8, 60 << 20) } else { (4, 12 << 20) }
 }
 
 fn bytes(text: String) -> Step {

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use conformance::rig::{MODEL_KEY, Observed, Rig, Setup, refusal, scenario};
+use conformance::rig::{MODEL_KEY, Observed, Rig, Setup, program, refusal, scenario};
 use proto::client::{Client, Endpoint, Session, text_input};
 use proto::v1::{self, Reason};
 use tonic::Code;
@@ -81,6 +81,32 @@ fn a_turn_over_loopback_belongs_to_the_configured_name() {
         refusal(local.get_turn(get()).await, Reason::NotFound);
         client.get_turn(get()).await?;
         assert!(!rig.daemon.log_text().contains(BEARER), "the bearer is in the log");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_run_uses_a_daemon_over_loopback() {
+    let bearer = Bearer::write().unwrap();
+    scenario("loopback_run", &["R-SEC-1"], bearer.setup(), async |rig| {
+        let endpoint = format!("http://{}", address(rig).await?);
+        let run = async |more: &[&str]| {
+            let mut command = tokio::process::Command::new(program("runtime-bridge")?);
+            command.args(["run", "--harness", "codex", "--workspace"]).arg(rig.workspace());
+            command
+                .args(["--provider", &rig.provider.base_url(), "--endpoint", &endpoint])
+                .args(more)
+                .arg("hello there");
+            command.env("OPENAI_API_KEY", MODEL_KEY).stdin(std::process::Stdio::null()).kill_on_drop(true);
+            anyhow::Ok(command.output().await?)
+        };
+        let file = bearer.0.to_str().context("no path")?;
+        let output = run(&["--bearer-file", file]).await?;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && out.contains("hello there"), "{out}{err}");
+        let output = run(&[]).await?;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && err.contains("bearer"), "{err}");
         Ok(())
     });
 }

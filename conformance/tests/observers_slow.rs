@@ -68,7 +68,7 @@ async fn narrow(socket: &Path, work: &mut JoinSet<()>) -> anyhow::Result<PathBuf
 
 #[test]
 fn an_observer_that_does_not_read_loses_its_stream_and_nothing_else() {
-    let setup = Setup::outer().with("limits.observer_ms = 500");
+    let setup = Setup::outer().with("limits.observer_ms = 1500");
     let rules = ["R-EVT-1", "R-EVT-8", "R-EVT-11"];
     scenario("observe_slow", &rules, setup, async |rig| {
         rig.provider.script(&answer())?;
@@ -112,7 +112,7 @@ fn an_observer_that_does_not_read_loses_its_stream_and_nothing_else() {
 
 #[test]
 fn a_connection_that_hardly_moves_holds_up_nobody() {
-    let setup = Setup::outer().with("limits.observer_ms = 500");
+    let setup = Setup::outer().with("limits.observer_ms = 1500");
     scenario("observe_narrow", &["R-EVT-8", "R-EVT-11"], setup, async |rig| {
         rig.provider.script(&answer())?;
         let session = rig.session().await?;

@@ -35,7 +35,7 @@ const OVER: (v1::TurnStatus, Option<v1::FailureCode>) =
 
 fn stalled(end: &v1::TurnEnded) {
     assert_eq!((end.status(), end.cause), (v1::TurnStatus::Unknown, Some(v1::EndCause::Stalled.into())), "{end:?}");
-    assert!(end.failure.is_none(), "{end:?}");
+    assert!(end.failure.is_none() && !end.reconciled, "{end:?}");
 }
 
 #[test]
@@ -188,6 +188,7 @@ fn an_end_that_the_harness_tells_when_it_is_asked_is_the_end() {
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
         seen.completed()?;
         assert_eq!(seen.messages(), ["Let me look.", "All is well."]);
+        assert!(seen.end()?.reconciled, "{:?}", seen.end());
         let at = seen.end()?.native_completed_at.context("no time")?;
         assert_eq!(at.seconds, 1_790_000_000);
         Ok(())

@@ -378,7 +378,7 @@ impl Turn {
                 *native = Some(told.clone());
                 self.report_started(&told, out);
             }
-            // It was on its way (R-CAN-5).
+            // It was on its way (R-CAN-5). Behind a fault it proves nothing: something before it is lost.
             Event::Completed { native: told, end, .. } if fits(&told) && !*ended => {
                 *native = Some(told.clone());
                 *ended = true;

@@ -6,7 +6,7 @@
 use std::time::SystemTime;
 
 use adapters::harness::{
-    AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, NativeEnd, Report, Settlement, Usage,
+    AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, NativeEnd, Report, Settlement, Standing, Usage,
 };
 
 use super::{
@@ -15,6 +15,8 @@ use super::{
     items::{Items, Kind},
     stop::Stop,
 };
+
+mod limits;
 
 /// One Turn.
 #[derive(Debug)]
@@ -129,16 +131,6 @@ impl Turn {
         }
     }
 
-    /// Whether the Harness works on it and nothing has stopped it yet.
-    pub(crate) fn is_at_work(&self) -> bool {
-        matches!(self.state, State::Starting | State::Running) && !self.is_stopping()
-    }
-
-    /// Whether silence of the Harness means anything: no tool, call, required action or native retry is open (R-EVT-10).
-    pub(crate) fn may_stall(&self) -> bool {
-        !self.retrying && !self.items.has_open_tool() && !self.calls.iter().any(|c| c.phase.is_open())
-    }
-
     /// Where the Turn is.
     pub(crate) fn phase(&self) -> Phase {
         match &self.state {
@@ -160,12 +152,9 @@ impl Turn {
 
     /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
     pub(crate) fn only_waits(&self) -> bool {
-        let mut open = self.calls.iter().filter(|c| c.phase.is_open()).peekable();
-        matches!(self.state, State::Running)
-            && !self.is_stopping()
-            && self.items.are_closed()
-            && open.peek().is_some()
-            && open.all(|c| c.phase == CallPhase::Pending)
+        let open: Vec<_> = self.calls.iter().filter(|c| c.phase.is_open()).collect();
+        let goes_on = self.is_stopping() || !self.items.are_closed() || !matches!(self.state, State::Running);
+        !goes_on && !open.is_empty() && open.iter().all(|c| c.phase == CallPhase::Pending)
     }
 
     /// What is known of a call.
@@ -245,14 +234,6 @@ impl Turn {
     fn fail(&mut self, failure: Failure) -> Vec<Effect> {
         let first = !self.is_stopping();
         self.failure.get_or_insert(failure);
-        self.interrupt_if(first)
-    }
-
-    fn stop(&mut self, stop: Stop) -> Vec<Effect> {
-        let first = self.is_at_work();
-        if first {
-            self.stop = Some(stop);
-        }
         self.interrupt_if(first)
     }
 
@@ -385,7 +366,11 @@ impl Turn {
                 let stopped = matches!(self.cancel, Some(CancelCause::BridgeStopped | CancelCause::Released));
                 self.abandon(call_id, if stopped { AbandonReason::ExecutionLost } else { reason })
             }
-            Report::Standing(_) => Vec::new(),
+            Report::Standing(standing) => {
+                // The end that follows was asked for: the Harness had not told it (R-EVT-10).
+                self.reconciled |= standing == Standing::Over;
+                Vec::new()
+            }
             Report::ProviderRetry(retry) => emit(Event::ProviderRetry(retry)),
             Report::Usage(usage) => {
                 self.usage = Some(usage);
@@ -536,7 +521,7 @@ impl Turn {
             (Some(ours), true) => Status::Failed(ours.clone()),
             (None, true) => status,
         };
-        let reconciled = self.reconciled && confirmed && self.failure.is_none();
+        let reconciled = self.reconciled && confirmed && self.failure.is_none() && self.stop.is_none();
         End { status, finish, native_at, usage: self.usage, reconciled }
     }
 

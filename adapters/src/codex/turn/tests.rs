@@ -320,6 +320,11 @@ fn a_fault_retires_the_process_and_is_the_failure() {
         &[started(), completed(Status::Completed), fault(), exited(Exit::Code(0), false)],
         &["started", "ended completed", SETTLEMENT, "end surplus", "retire", "settled true false"],
     );
+    // An end that comes behind what was lost.
+    check(
+        &[started(), fault(), completed(Status::Completed), exited(Exit::Code(0), false)],
+        &["started", "retire", SETTLEMENT, "ended LineTooLarge", "settled true false"],
+    );
 }
 
 #[test]

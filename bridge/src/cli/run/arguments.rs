@@ -67,8 +67,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PROGRAM")]
     pub(super) codex: Option<PathBuf>,
     /// Use a running daemon instead of hosting one.
-    #[arg(long, value_name = "unix:PATH", conflicts_with_all = ["isolation", "trust_workspace", "codex"])]
+    #[arg(long, value_name = "unix:PATH|http://ADDRESS:PORT", conflicts_with_all = ["isolation", "trust_workspace", "codex"])]
     pub(super) endpoint: Option<Endpoint>,
+    /// File with the bearer of a running daemon's loopback listener.
+    #[arg(long, value_name = "FILE", requires = "endpoint")]
+    pub(super) bearer_file: Option<PathBuf>,
     /// Write each event as one line of JSON.
     #[arg(long)]
     pub(super) json: bool,
@@ -153,6 +156,7 @@ pub(super) struct Plan {
     pub(super) trust_workspace: bool,
     pub(super) codex: Option<PathBuf>,
     pub(super) endpoint: Option<Endpoint>,
+    pub(super) bearer: Option<SecretString>,
     pub(super) prompt: String,
 }
 
@@ -176,9 +180,10 @@ impl Plan {
         let key = match (&arguments.key_file, arguments.mock) {
             // The bundled provider asks for none, but a Harness sends one.
             (_, true) => "mock".into(),
-            (Some(path), false) => key::from_file(path)?,
+            (Some(path), false) => key::from_file("--key-file", path)?,
             (None, false) => key_from(surroundings)?,
         };
+        let bearer = arguments.bearer_file.map(|path| key::from_file("--bearer-file", &path)).transpose()?;
         let isolation = match arguments.isolation {
             Some(isolation) => Some(isolation),
             None => isolation_from(surroundings)?,
@@ -203,6 +208,7 @@ impl Plan {
             trust_workspace: arguments.trust_workspace,
             codex: arguments.codex.or_else(|| surroundings.variable(CODEX_VARIABLE).map(PathBuf::from)),
             endpoint: arguments.endpoint,
+            bearer,
             prompt,
         })
     }

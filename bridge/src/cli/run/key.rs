@@ -9,9 +9,9 @@ use super::arguments::UsageError;
 /// Largest key in bytes, the protocol's own limit.
 const MAX_BYTES: u64 = 16 * 1024;
 
-/// Reads a key from a file that only its owner can read. White space around it does not count.
-pub(super) fn from_file(path: &Path) -> Result<SecretString, UsageError> {
-    let refuse = |why: String| UsageError(format!("--key-file {}: {why}", path.display()));
+/// Reads a key from a file that only its owner can read, and that this flag names. White space around it does not count.
+pub(super) fn from_file(flag: &str, path: &Path) -> Result<SecretString, UsageError> {
+    let refuse = |why: String| UsageError(format!("{flag} {}: {why}", path.display()));
     let file = File::open(path).map_err(|error| refuse(error.to_string()))?;
     let metadata = file.metadata().map_err(|error| refuse(error.to_string()))?;
     if !metadata.is_file() {
@@ -48,7 +48,7 @@ mod tests {
         let read = |mode, content: &str| {
             fs::write(&path, content).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            from_file(&path).map(|key| key.expose_secret().to_owned()).map_err(|error| error.0)
+            from_file("--key-file", &path).map(|key| key.expose_secret().to_owned()).map_err(|error| error.0)
         };
         assert_eq!(read(0o600, "sk-1\n").unwrap(), "sk-1");
         assert_eq!(read(0o400, " sk-1 ").unwrap(), "sk-1");
@@ -58,7 +58,7 @@ mod tests {
         }
         assert!(read(0o600, "\n").unwrap_err().ends_with("is empty"));
         assert!(read(0o600, &"k".repeat(16 * 1024 + 1)).unwrap_err().ends_with("is larger than 16 KiB"));
-        assert!(from_file(&folder).unwrap_err().0.ends_with("is not a file"));
-        assert!(from_file(&folder.join("none")).unwrap_err().0.contains("No such file"));
+        assert!(from_file("--key-file", &folder).unwrap_err().0.ends_with("is not a file"));
+        assert!(from_file("--key-file", &folder.join("none")).unwrap_err().0.contains("No such file"));
     }
 }

@@ -130,7 +130,10 @@ async fn with_daemon(
 ) -> Result<Outcome, Failure> {
     let session_id = format!("run-{}", Uuid::now_v7());
     if let Some(endpoint) = plan.endpoint.clone() {
-        let client = Client::connect(endpoint).await.map_err(Failure::at("connect"))?;
+        let mut client = Client::connect(endpoint).await.map_err(Failure::at("connect"))?;
+        if let Some(bearer) = &plan.bearer {
+            client = client.with_bearer(bearer.expose_secret());
+        }
         return one_turn(&plan, client, &session_id, interrupts, screen).await;
     }
     // It holds the folder of the socket and removes it at the end.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adapters::harness::{Order, Standing};
+use adapters::harness::{Order, Report, Standing};
 use tokio::time::Instant;
 
 use super::Active;
@@ -92,6 +92,7 @@ impl Active {
 
     /// The Harness was asked, and this is how the Turn stands.
     pub(super) async fn stands(&mut self, standing: Standing) {
+        self.step(Input::Report(Report::Standing(standing))).await;
         let may_stall = self.machine.is_at_work() && self.machine.may_stall();
         if self.watch.answered(standing, Instant::now(), may_stall) {
             tracing::warn!(turn_id = self.turn_id, ?standing, "a Turn is stalled");
