@@ -166,11 +166,12 @@ impl Ledger {
         call().await
     }
 
-    /// Everything that was told is true in the daemon that runs now, and whatever was begun is at its end.
+    /// Everything that was told is true in the daemon that runs now, and whatever was begun is at its end. Gives the
+    /// Session, which is bound again.
     ///
     /// # Errors
     /// What was forgotten, done twice or left open.
-    pub async fn holds(&self, rig: &Rig) -> anyhow::Result<()> {
+    pub async fn holds(&self, rig: &Rig) -> anyhow::Result<Session> {
         let asked = rig.provider.model_requests().len();
         let session = self.bound_again(rig).await?;
         if let Some(whole) = self.turn_holds(rig, &session, CALLS).await? {
@@ -189,7 +190,41 @@ impl Ledger {
             outputs.iter().filter_map(|request| request.output("c1")).map(|o| o.to_string()).collect();
         anyhow::ensure!(outputs.len() <= 1, "the model read two results: {outputs:?}");
         anyhow::ensure!(rig.provider.model_requests().len() == asked, "the model was asked again");
-        Ok(())
+        Ok(session)
+    }
+
+    /// The Session, unless it was released, does another Turn in the daemon that runs now: with its native history where
+    /// it has one, and never with another (R-PRE-4).
+    ///
+    /// # Errors
+    /// When it cannot, or when a history that Core knows of was replaced.
+    pub async fn goes_on(&self, rig: &Rig, session: Session) -> anyhow::Result<()> {
+        if session.assignment().assignment_id != "a-1" {
+            return Ok(());
+        }
+        // The history has the words that the script waits for.
+        rig.provider.reset();
+        let known = self.events.iter().find_map(|event| match &event.kind {
+            Some(Kind::TurnStarted(started)) => Some(started.native.as_ref()?.session_id.clone()),
+            _ => None,
+        });
+        let configuration = rig.configuration(vec![function("lookup", "{}")]);
+        let ready = match rig.prepare(&session, configuration.clone()).await {
+            Ok(ready) => {
+                anyhow::ensure!(known.is_none(), "the history {known:?} was replaced by an empty one");
+                ready
+            }
+            Err(error) => {
+                let refusal = error.downcast_ref::<Error>().and_then(Error::refusal);
+                let history = refusal.filter(|refusal| refusal.reason == Some(Reason::NativeHistoryUnavailable));
+                let Some(history) = history else { return Err(error) };
+                let named = history.metadata.get("native_session_id").context("a history without a name")?;
+                anyhow::ensure!(known.as_ref().is_none_or(|known| known == named), "{known:?} became {named:?}");
+                rig.resume(&session, configuration, named).await?
+            }
+        };
+        session.start(&ready, "t-3", text_input("go on")).await?;
+        Observed::default().to_the_end(&mut session.turn_events("t-3")).await?.completed()
     }
 
     /// Binds the Session again, under the fence that it should have, or a new assignment when it was released.

@@ -196,9 +196,11 @@ fn without_room_the_same_turn_can_be_tried_again_later() {
             Some(1)
         );
         rig.whole_turn(&first, "t-1", "hello").await?.completed()?;
+        // With a handle that is not used yet, the Executor is not idle and makes no room.
+        let ready = rig.prepare(&first, rig.configuration(Vec::new())).await?;
         let full = client.prepare(preparation(rig, &second, "p-1")).await;
         refusal(full, Reason::PreparationCapacity).with("max_executors", "1");
-        rig.whole_turn(&first, "t-2", "hello").await?.completed()?;
+        first.start(&ready, "t-2", text_input("hello")).await?;
         // A release makes room, and the same preparation succeeds.
         let fence = v1::AssignmentRef { epoch: 2, ..first.assignment().clone() };
         let release = v1::ReleaseAssignmentRequest { assignment: Some(fence), remove_home: true, principal: None };

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Bystander, Observed, Process, Rig, Setup, refused, scenario};
+use conformance::rig::{Bystander, Observed, Process, Rig, Setup, scenario};
 use proto::client::{Session, text_input};
-use proto::v1::{self, CancelOutcome, EndCause, FailureCode, Reason, ToolStatus, TurnStatus, event::Kind};
+use proto::v1::{self, CancelOutcome, EndCause, FailureCode, ToolStatus, TurnStatus, event::Kind};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Two Executors: the one that is retired, and that of a Session that does not notice.
@@ -56,20 +56,22 @@ impl Running {
         Observed::default().to_the_end(&mut self.session.turn_events("t-1")).await
     }
 
-    /// All of the Executor is gone and its place is free; the Session has another Executor or, without its history, none.
+    /// All of the Executor is gone and its place is free; another one goes on with the same native history.
     async fn is_retired(&self, rig: &Rig) -> anyhow::Result<()> {
         let now = rig.family()?;
         let alive: Vec<_> = self.own.iter().filter(|one| one.runs_in(&now)).collect();
         anyhow::ensure!(alive.is_empty(), "it is not gone: {alive:#?}");
         rig.provider.reset();
         self.bystander.undisturbed(rig).await?;
-        match rig.prepare(&self.session, rig.configuration(Vec::new())).await {
-            Ok(ready) => anyhow::ensure!(ready.executor_id != self.ready.executor_id && !ready.reused, "{ready:?}"),
-            Err(error) => {
-                refused(Err::<(), _>(error), Reason::NativeHistoryUnavailable)?;
-                rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()?;
-            }
-        }
+        let native = self.session.turn("t-1").await?.native.context("it never began")?.session_id;
+        let ready = rig.resume(&self.session, rig.configuration(Vec::new()), &native).await?;
+        anyhow::ensure!(ready.executor_id != self.ready.executor_id && !ready.reused, "{ready:?}");
+        let seen = rig.turn_with(&self.session, &ready, "t-2", "go on").await?;
+        seen.completed()?;
+        anyhow::ensure!(seen.native_session()? == native, "another history");
+        let asked = rig.provider.model_requests();
+        let known = asked.last().is_some_and(|request| request.body.contains("run it"));
+        anyhow::ensure!(known, "the history is gone: {asked:?}");
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Context;
-use conformance::rig::{Observed, Process, Rig, Setup, scenario};
+use conformance::rig::{Isolation, Observed, Process, Rig, Setup, scenario};
 use proto::client::Session;
 use proto::v1::event::Kind;
 use proto::v1::{self, CancelOutcome, ToolStatus, TurnStatus};
@@ -80,23 +80,40 @@ const WAYS: &[Way] = &[
     },
 ];
 
+const RULES: [&str; 5] = ["R-CAN-2", "R-CAN-3", "R-CAN-4", "R-EVT-2", "R-EVT-9"];
+
 #[test]
 fn nothing_that_a_command_started_outlives_the_cancel() {
-    let rules = ["R-CAN-2", "R-CAN-3", "R-CAN-4", "R-EVT-2", "R-EVT-9"];
-    scenario("cancel_tree", &rules, Setup::outer(), async |rig| {
-        let workspace = rig.workspace().to_owned();
-        fs::write(workspace.join("chain"), CHAIN)?;
-        fs::set_permissions(workspace.join("chain"), fs::Permissions::from_mode(0o755))?;
-        fs::copy("/bin/sleep", workspace.join("codex-code-mode-host"))?;
-        rustix::fs::mknodat(rustix::fs::CWD, workspace.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)?;
-        let session = rig.session().await?;
-        rig.whole_turn(&session, "t-first", "hello").await?.completed()?;
-        let base = rig.family()?;
-        for way in WAYS {
-            cancelled_in_the_middle(rig, &session, &base, way).await.with_context(|| way.name)?;
+    scenario("cancel_tree", &RULES, Setup::outer(), async |rig| every_way(rig).await);
+}
+
+/// The same inside of Codex's own sandbox, where the machine has what it needs.
+#[test]
+fn nothing_outlives_the_cancel_in_the_native_sandbox() {
+    let setup = Setup { isolation: Isolation::Native, ..Setup::default() };
+    scenario("cancel_tree_native", &RULES, setup, async |rig| {
+        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        match info.harnesses.first().filter(|harness| !harness.available) {
+            Some(harness) => anyhow::ensure!(!harness.unavailable_reason.is_empty(), "{harness:?}"),
+            None => every_way(rig).await?,
         }
         Ok(())
     });
+}
+
+async fn every_way(rig: &Rig) -> anyhow::Result<()> {
+    let workspace = rig.workspace().to_owned();
+    fs::write(workspace.join("chain"), CHAIN)?;
+    fs::set_permissions(workspace.join("chain"), fs::Permissions::from_mode(0o755))?;
+    fs::copy("/bin/sleep", workspace.join("codex-code-mode-host"))?;
+    rustix::fs::mknodat(rustix::fs::CWD, workspace.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)?;
+    let session = rig.session().await?;
+    rig.whole_turn(&session, "t-first", "hello").await?.completed()?;
+    let base = rig.family()?;
+    for way in WAYS {
+        cancelled_in_the_middle(rig, &session, &base, way).await.with_context(|| way.name)?;
+    }
+    Ok(())
 }
 
 async fn cancelled_in_the_middle(rig: &Rig, session: &Session, base: &[Process], way: &Way) -> anyhow::Result<()> {

@@ -35,29 +35,51 @@ fn the_longest_idle_executor_makes_room() {
         let of_b = prepare(rig, &b).await?;
         assert_eq!(states(rig, [&a, &b, &c]).await?, [ExecutorState::Idle, ExecutorState::Idle, ExecutorState::None]);
         assert_eq!(load(rig).await?, Load { executors_idle: 2, max_executors: 2, ..Default::default() });
-        drop(of_b);
+        // The Session that lost its Executor goes on with its history, in a room that is made for it again.
+        give_back(rig, &b, &of_b).await?;
+        let native = c.turn("t-1").await?.native.context("no native identity")?.session_id;
+        let resumed = rig.resume(&c, rig.configuration(Vec::new()), &native).await?;
+        c.start(&resumed, "t-2", proto::client::text_input("hello again")).await?;
+        let seen = conformance::rig::Observed::default().to_the_end(&mut c.turn_events("t-2")).await?;
+        seen.completed()?;
+        assert_eq!(seen.native_session()?, native);
+        assert_eq!(states(rig, [&a, &b, &c]).await?, [ExecutorState::None, ExecutorState::Idle, ExecutorState::Idle]);
         Ok(())
     });
 }
 
 #[test]
 fn an_executor_that_is_idle_for_long_closes() {
-    let setup = Setup::outer().with("[limits]\nidle_ms = 400\nhandle_life_ms = 300\nwatch_ms = 20");
+    let setup = Setup::outer().with("[limits]\nidle_ms = 300\nwatch_ms = 20");
     scenario("capacity_idle", &["R-PRE-2", "R-PRE-3"], setup, async |rig| {
         let session = rig.session().await?;
         let ready = prepare(rig, &session).await?;
-        rig.wait_for_process(|process| process.command.contains("app-server")).await?;
-        // First the handle expires, then the Executor closes.
-        let mut rhythm = rig.client().await?.watch_runtime(v1::WatchRuntimeRequest {}).await?;
-        while states(rig, [&session]).await? != [ExecutorState::None] {
-            rhythm.next().await?;
-        }
-        rig.only(&[]).await?;
+        give_back(rig, &session, &ready).await?;
+        closes(rig, &session).await?;
         refused(session.start(&ready, "t-1", proto::client::text_input("hello")).await, Reason::HandleExpired)?;
+        // A handle that is not used yet keeps its Executor, however long it takes.
         let again = prepare(rig, &session).await?;
         assert_ne!(again.executor_id, ready.executor_id);
         session.start(&again, "t-1", proto::client::text_input("hello")).await?;
-        conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()
+        conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+        closes(rig, &session).await?;
+        // What it had is not lost.
+        let native = session.turn("t-1").await?.native.context("no native identity")?.session_id;
+        let resumed = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
+        session.start(&resumed, "t-2", proto::client::text_input("hello again")).await?;
+        conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-2")).await?.completed()
+    });
+}
+
+#[test]
+fn an_executor_whose_handle_has_expired_is_idle() {
+    let setup = Setup::outer().with("[limits]\nidle_ms = 200\nhandle_life_ms = 200\nwatch_ms = 20");
+    scenario("capacity_expired", &["R-PRE-2", "R-PRE-3"], setup, async |rig| {
+        let session = rig.session().await?;
+        let ready = prepare(rig, &session).await?;
+        closes(rig, &session).await?;
+        refused(session.start(&ready, "t-1", proto::client::text_input("hello")).await, Reason::HandleExpired)?;
+        Ok(())
     });
 }
 
@@ -67,16 +89,20 @@ fn two_sessions_race_for_one_room() {
         let (a, b, c) = (rig.session().await?, rig.session().await?, rig.session().await?);
         let ready = prepare(rig, &a).await?;
         give_back(rig, &a, &ready).await?;
-        let (of_b, of_c) = tokio::join!(prepare(rig, &b), prepare(rig, &c));
+        let client = rig.client().await?;
+        let (of_b, of_c) = tokio::join!(client.prepare(preparation(rig, &b)), client.prepare(preparation(rig, &c)));
         let (won, lost) = match (of_b, of_c) {
-            (Ok(ready), Err(error)) => ((&b, ready), error),
-            (Err(error), Ok(ready)) => ((&c, ready), error),
+            (Ok(ready), Err(error)) => ((&b, ready), (&c, error)),
+            (Err(error), Ok(ready)) => ((&c, ready), (&b, error)),
             both => anyhow::bail!("one of them was due: {both:?}"),
         };
-        refused(Err::<(), _>(lost), Reason::PreparationCapacity)?;
+        refused(Err::<(), _>(lost.1), Reason::PreparationCapacity)?;
         assert_eq!(states(rig, [&a, won.0]).await?, [ExecutorState::None, ExecutorState::Idle]);
         won.0.start(&won.1, "t-1", proto::client::text_input("hello")).await?;
-        conformance::rig::Observed::default().to_the_end(&mut won.0.turn_events("t-1")).await?.completed()
+        conformance::rig::Observed::default().to_the_end(&mut won.0.turn_events("t-1")).await?.completed()?;
+        // Idle again, it makes room for the very preparation that was refused.
+        client.prepare(preparation(rig, lost.0)).await?;
+        Ok(())
     });
 }
 
@@ -149,10 +175,30 @@ async fn prepare(rig: &Rig, session: &Session) -> anyhow::Result<v1::Ready> {
     rig.prepare(session, rig.configuration(Vec::new())).await
 }
 
+/// A preparation under an id that stays the same.
+fn preparation(rig: &Rig, session: &Session) -> v1::PrepareExecutionRequest {
+    v1::PrepareExecutionRequest {
+        assignment: Some(session.assignment().clone()),
+        preparation_id: "p-1".into(),
+        configuration: Some(rig.configuration(Vec::new())),
+        credentials: Vec::new(),
+        resume: None,
+    }
+}
+
 async fn give_back(rig: &Rig, session: &Session, ready: &v1::Ready) -> anyhow::Result<()> {
     let (assignment, handle) = (Some(session.assignment().clone()), ready.handle.clone());
     rig.client().await?.release_preparation(v1::ReleasePreparationRequest { assignment, handle }).await?;
     Ok(())
+}
+
+/// Waits until the Executor of the only Session that has one is closed; the heartbeats give the rhythm.
+async fn closes(rig: &Rig, session: &Session) -> anyhow::Result<()> {
+    let mut rhythm = rig.client().await?.watch_runtime(v1::WatchRuntimeRequest {}).await?;
+    while states(rig, [session]).await? != [ExecutorState::None] {
+        rhythm.next().await?;
+    }
+    rig.only(&[]).await
 }
 
 async fn states<const N: usize>(rig: &Rig, sessions: [&Session; N]) -> anyhow::Result<[ExecutorState; N]> {

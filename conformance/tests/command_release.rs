@@ -3,6 +3,7 @@
 use std::process::{Output, Stdio};
 use std::{env, fs};
 
+use anyhow::Context;
 use conformance::child::codex::{self, Fault, Place};
 use conformance::rig::{Codex, Observed, Rig, Setup, program, refused, scenario};
 use proto::v1::{self, Reason, event::Kind};
@@ -66,6 +67,28 @@ fn what_cannot_be_released_is_told_with_what_to_do() {
         }
         // Nothing of this has touched the Session.
         rig.whole_turn(&session, "t-1", "hello").await?.completed()
+    });
+}
+
+#[test]
+fn what_is_not_proved_is_told_and_tried_again() {
+    scenario("command_release_unconfirmed", &["R-ASG-4", "R-API-5"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+        let folder = fs::read_dir(rig.place().state().join("sessions"))?.next().context("no folder")??.path();
+        // What stands in the place of the home is no directory and cannot be removed as one.
+        let (home, aside) = (folder.join("home"), folder.join("aside"));
+        fs::rename(&home, &aside)?;
+        fs::write(&home, "mine")?;
+        let socket = rig.place().socket().to_string_lossy().into_owned();
+        let arguments = ["--session", &session.assignment().session_id, "--remove-home", "--socket", &socket];
+        says(&release(rig, &arguments).await?, 1, &["not proved", "home could not be removed", "same command again"]);
+        refused(session.turn("t-1").await, Reason::AssignmentStale)?;
+        fs::remove_file(&home)?;
+        fs::rename(&aside, &home)?;
+        says(&release(rig, &arguments).await?, 0, &["is released", "home is removed"]);
+        assert!(!home.exists());
+        Ok(())
     });
 }
 

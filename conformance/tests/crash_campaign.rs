@@ -274,21 +274,33 @@ fn times_applied(rig: &Rig, id: &str) -> anyhow::Result<usize> {
     Ok(with.len())
 }
 
-/// The Session takes another Turn where it has a history that can be had; else a new Session does.
-async fn goes_on(rig: &Rig, session: &Session) -> anyhow::Result<&'static str> {
+/// The Session takes another Turn: with the history that it has, or from the beginning where it never had any or it was removed.
+async fn goes_on(rig: &Rig, session: &Session, id: &str, told: &Told) -> anyhow::Result<&'static str> {
     rig.provider.reset();
-    match rig.prepare(session, rig.configuration(vec![function("lookup", SCHEMA)])).await {
-        Ok(ready) => {
-            session.start(&ready, "t-2", text_input("go on")).await?;
-            Observed::default().to_the_end(&mut session.turn_events("t-2")).await?.completed()?;
-            Ok("same Session")
+    let configuration = || rig.configuration(vec![function("lookup", SCHEMA)]);
+    let native = match session.turn("t-1").await {
+        Ok(turn) => turn.native.map(|native| native.session_id),
+        Err(_) => None,
+    };
+    let (ready, how) = match native {
+        None => (rig.prepare(session, configuration()).await?, "begins"),
+        // Released with its home.
+        Some(native) if told.release_sent => {
+            conformance::rig::refused(
+                rig.resume(session, configuration(), &native).await,
+                Reason::NativeHistoryUnavailable,
+            )?;
+            return Ok("has no home");
         }
-        Err(error) => {
-            conformance::rig::refused(Err::<(), _>(error), Reason::NativeHistoryUnavailable)?;
-            rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()?;
-            Ok("new Session")
-        }
-    }
+        Some(native) => (rig.resume(session, configuration(), &native).await?, "resumes"),
+    };
+    let seen = rig.turn_with(session, &ready, "t-2", "go on").await?;
+    seen.completed()?;
+    let asked = rig.provider.model_requests();
+    let asked = asked.last().context("the model was not asked")?;
+    anyhow::ensure!(how == "begins" || asked.body.contains(&format!("{id}\"")), "its history is gone: {}", asked.body);
+    anyhow::ensure!(asked.body.matches(&output(id)).count() <= 1, "a result is there twice: {}", asked.body);
+    Ok(how)
 }
 
 /// The next number of a sequence that looks like chance and is the same in every run.
@@ -369,7 +381,7 @@ async fn killed(
     rig.daemon = Daemon::start(rig.place()).await?;
     let (end, session) = holds(rig, moment, id, &told).await.with_context(|| format!("{told:?}"))?;
     let applied = times_applied(rig, id)?;
-    let on = goes_on(rig, &session).await?;
+    let on = goes_on(rig, &session, id, &told).await?;
     let row = format!("{end:<10} {applied:>7}  {gone:>4} ms  {on:<12}  {}", told.text());
     Ok((told, row))
 }

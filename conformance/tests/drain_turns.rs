@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::child::codex::{self, Fault, Place};
+use conformance::rig::{Codex, Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use proto::client::{Messages, Session, text_input};
 use proto::v1::{self, ExecutorState, Reason, event::Kind, watch_runtime_response::News};
 use rustix::process::Signal;
@@ -101,6 +102,25 @@ fn a_turn_that_waits_may_be_answered_while_another_one_runs() {
 }
 
 #[test]
+fn a_preparation_at_work_is_given_up() {
+    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().with(LONG) };
+    scenario("drain_preparing", &["R-DUR-3", "R-PRE-7", "R-CAN-4"], setup, async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        child.play(codex::with_fault(Place::AtThreadStart, Fault::Hangs))?;
+        let session = rig.session().await?;
+        let (preparing, configuration) = (session.clone(), rig.configuration(Vec::new()));
+        let mut prepared = JoinSet::new();
+        prepared.spawn(async move { preparing.prepare(configuration, Vec::new()).await });
+        child.wait_for_mark(codex::MARK).await?;
+        let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
+        assert_eq!(answer, v1::DrainResponse::default());
+        rig.only(&[]).await?;
+        refusal(prepared.join_next().await.context("nobody waits")??, Reason::Draining);
+        Ok(())
+    });
+}
+
+#[test]
 fn what_still_runs_at_the_deadline_is_interrupted() {
     scenario("drain_deadline", &["R-DUR-3", "R-EVT-3", "R-CAN-4"], Setup::outer().with(SHORT), async |rig| {
         rig.provider.script(&format!("[{HELD}, {CALL}]"))?;
@@ -140,6 +160,27 @@ fn a_signal_waits_for_what_runs() {
             Ok(())
         });
     }
+}
+
+#[test]
+fn a_drain_goes_on_without_those_who_asked_for_it_and_is_answered_before_the_daemon_leaves() {
+    scenario("drain_joined", &["R-DUR-3", "R-API-5", "R-API-8"], Setup::outer().with(LONG), async |rig| {
+        rig.provider.script(&format!("[{HELD}]"))?;
+        let session = rig.session().await?;
+        let mut events = held(rig, &session).await?;
+        let (dropped, mut watch) = begin(rig).await?;
+        wait_for_drain(&mut watch).await?;
+        drop(dropped);
+        let (joined, mut again) = begin(rig).await?;
+        // A later watcher is told as well.
+        wait_for_drain(&mut again).await?;
+        rig.daemon.signal(Signal::TERM)?;
+        rig.provider.open_gate("go");
+        Observed::default().to_the_end(&mut events).await?.completed()?;
+        assert_eq!(joined.over().await?, v1::DrainResponse::default());
+        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
+        Ok(())
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use conformance::ledger::{Ledger, SCRIPT, reason};
 use conformance::rig::{Daemon, Ended, Rig, Setup, failpoints, program, scenario};
 use proto::v1::Reason;
 
-const RULES: [&str; 7] = ["R-DUR-1", "R-DUR-2", "R-API-6", "R-CAN-4", "R-EVT-1", "R-EVT-2", "R-FN-5"];
+const RULES: [&str; 8] = ["R-DUR-1", "R-DUR-2", "R-API-6", "R-CAN-4", "R-EVT-1", "R-EVT-2", "R-FN-5", "R-PRE-4"];
 
 /// A daemon that aborts ends of this signal.
 const ABORT: i32 = 6;
@@ -61,6 +61,12 @@ fn the_file_of_a_turn_fails() {
         ["within", "after", "before"].map(when).to_vec()
     }));
     table("log", &rows);
+}
+
+#[test]
+fn the_disk_is_full_under_the_events_of_a_turn() {
+    let full = |pass| vec![Fault { armed: format!("log.append.before=error:ENOSPC@{pass}"), dies: false }];
+    table("log", &[1, 2, 3, 5].map(full));
 }
 
 #[test]
@@ -135,9 +141,8 @@ async fn died(rig: &mut Rig, ledger: &Ledger, worked: anyhow::Result<()>) -> any
     rig.all_gone(&family).await?;
     rig.disarm();
     rig.daemon = Daemon::start(rig.place()).await?;
-    ledger.holds(rig).await?;
-    // It is as good as new.
-    rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()
+    let session = ledger.holds(rig).await?;
+    ledger.goes_on(rig, session).await
 }
 
 /// The daemon lives, and the Session is at its end, or at one that the fault explains. A restart changes nothing.
@@ -153,6 +158,6 @@ async fn went_on(rig: &mut Rig, ledger: &Ledger, worked: anyhow::Result<()>) -> 
     rig.daemon.kill().await?;
     rig.all_gone(&family).await?;
     rig.daemon = Daemon::start(rig.place()).await?;
-    ledger.holds(rig).await?;
-    rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()
+    let session = ledger.holds(rig).await?;
+    ledger.goes_on(rig, session).await
 }

@@ -33,13 +33,17 @@ fn a_session_does_not_notice_a_clock_that_jumps() {
             let jumped = stamps.windows(2).any(|pair| (pair[1] - pair[0]).abs() > TEN_YEARS_S / 2);
             let off = stamps.iter().all(|stamp| (stamp - now()).abs() > TEN_YEARS_S / 2);
             anyhow::ensure!(jumped || off, "the clock did not jump: {stamps:?}");
-            // The next daemon has the right time, which is another one than before.
+            // A daemon that starts goes by the wall clock to tell how old events are (R-DUR-4), so the right time is not
+            // later than the wrong one here.
+            if seconds < 0 {
+                return Ok(());
+            }
             rig.disarm();
             let family = rig.family()?;
             rig.daemon.kill().await?;
             rig.all_gone(&family).await?;
             rig.daemon = Daemon::start(rig.place()).await?;
-            ledger.holds(rig).await
+            ledger.holds(rig).await.map(drop)
         });
     }
 }

@@ -35,11 +35,13 @@ fn every_limit_has_the_value_that_it_is_said_to_have() {
     let rows = rows(&read("docs/limits.md").unwrap());
     assert!(rows.len() > 40, "{} rows", rows.len());
     let configuration = read("docs/configuration.md").unwrap();
+    let defaults = read("bridge/src/config/mod.rs").unwrap();
     let wrong: Vec<_> = rows
         .iter()
         .filter_map(|row| {
             let found = match &row.name {
-                Name::Key(key) => default_of(&configuration, key),
+                Name::Key(key) => value_of(&defaults, key.trim_end_matches("_ms"))
+                    .filter(|value| default_of(&configuration, key).is_none_or(|told| told == *value)),
                 Name::Item { file, item } => read(file).and_then(|text| value_of(&text, item)),
             };
             (found != Some(row.value)).then(|| format!("{}: {:?} is {found:?}, not {}", row.limit, row.name, row.value))
@@ -100,6 +102,7 @@ fn quantity(text: &str) -> Option<u64> {
         "s" => 1000,
         "min" => 60_000,
         "h" => 3_600_000,
+        "d" => 86_400_000,
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
@@ -140,11 +143,10 @@ fn value_of(text: &str, item: &str) -> Option<u64> {
 /// A number, a product, a shift, or a duration in milliseconds.
 fn evaluated(expression: &str) -> Option<u64> {
     let inside = |name: &str| expression.strip_prefix(name)?.strip_suffix(')').and_then(evaluated);
-    if let Some(seconds) = inside("Duration::from_secs(") {
-        return Some(seconds * 1000);
-    }
-    if let Some(millis) = inside("Duration::from_millis(") {
-        return Some(millis);
+    for (name, millis) in [("hours", 3_600_000), ("mins", 60_000), ("secs", 1000), ("millis", 1)] {
+        if let Some(number) = inside(&format!("Duration::from_{name}(")) {
+            return Some(number * millis);
+        }
     }
     if let Some((number, bits)) = expression.split_once(" << ") {
         return Some(evaluated(number)? << evaluated(bits)?);

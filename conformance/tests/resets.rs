@@ -110,11 +110,19 @@ impl Core {
         let answer = self.call("CancelTurn", async |client| client.cancel_turn(request.clone()).await).await?;
         anyhow::ensure!(answer.outcome() == v1::CancelOutcome::Settled, "{answer:?}");
         self.get(2, "t-2").await?;
+        let request = v1::ListTurnsRequest { assignment: Some(fence(2)), ..Default::default() };
+        let answer = self.call("ListTurns", async |client| client.list_turns(request.clone()).await).await?;
+        anyhow::ensure!(answer.turns.len() == 2, "{answer:?}");
+        let request = v1::ListSessionsRequest::default();
+        let answer = self.call("ListSessions", async |client| client.list_sessions(request.clone()).await).await?;
+        anyhow::ensure!(answer.sessions.len() == 1, "{answer:?}");
         let bare = v1::ReleaseAssignmentRequest { assignment: Some(fence(3)), ..Default::default() };
         let request = v1::ReleaseAssignmentRequest { remove_home: true, ..bare };
         let answer =
             self.call("ReleaseAssignment", async |client| client.release_assignment(request.clone()).await).await?;
         anyhow::ensure!(answer.outcome() == v1::ReleaseOutcome::Confirmed && answer.home_removed, "{answer:?}");
+        // The last call of all: nothing is taken behind it.
+        self.call("Drain", async |client| client.drain(v1::DrainRequest {}).await).await?;
         Ok(())
     }
 
@@ -258,6 +266,13 @@ async fn journal(rig: &Rig) -> anyhow::Result<Vec<String>> {
         let request = v1::SubmitFunctionResultsRequest { assignment: Some(fence.clone()), results };
         let answer = client.submit_function_results(request).await.map_err(|e| e.to_string());
         told.push(format!("result {call_id} {text}: {answer:?}"));
+    }
+    let request = v1::ListTurnsRequest { assignment: Some(fence.clone()), ..Default::default() };
+    for turn in client.list_turns(request).await?.turns {
+        told.push(format!("listed {} {:?}", turn.turn_id, turn.phase()));
+    }
+    for session in client.list_sessions(v1::ListSessionsRequest::default()).await?.sessions {
+        told.push(format!("listed {} {} {}", session.session_id, session.assignment_id, session.epoch));
     }
     let mut ids = BTreeMap::new();
     Ok(told.into_iter().map(|text| without_ids(&text, &mut ids)).collect())

@@ -82,7 +82,7 @@ fn a_resume_that_failed_leaves_the_instructions_as_they_were() {
         let file = rig.place().config();
         let text = fs::read_to_string(&file)?;
         // A start that nothing comes in time for.
-        fs::write(&file, format!("{text}\n[limits]\nharness_start_ms = 1\n"))?;
+        fs::write(&file, format!("{text}\nlimits.harness_start_ms = 1\n"))?;
         restart(rig).await?;
         let refused = rig.resume(&session, instructed(rig, "Instruction A."), native).await;
         refusal(refused, Reason::PreparationFailed).with("step", "initialize");

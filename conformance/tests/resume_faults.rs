@@ -2,11 +2,12 @@
 //! given an input, and never asked for a new conversation instead.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use conformance::child::FaultChild;
-use conformance::child::codex;
-use conformance::rig::{Codex, Rig, Setup, refusal, scenario};
+use conformance::child::codex::{self, Fault, Place};
+use conformance::rig::{Codex, Rig, Setup, function, refusal, scenario};
 use conformance::script::child::{Program, Rule, Step};
 use proto::client::Session;
 use proto::v1::{self, Reason};
@@ -29,8 +30,7 @@ async fn past_session(rig: &Rig, child: &FaultChild) -> anyhow::Result<(Session,
 /// The child writes no history, so it is written here, as Codex would have: a Turn that completed.
 async fn write_history(rig: &Rig, session: &Session, turn_id: &str) -> anyhow::Result<String> {
     let native = session.turn(turn_id).await?.native.context("no native id")?;
-    let sessions = fs::read_dir(rig.place().state().join("sessions"))?.flatten();
-    let home = sessions.map(|folder| folder.path().join("home/codex")).find(|home| home.is_dir()).context("no home")?;
+    let home = home(rig)?;
     fs::create_dir_all(home.join("sessions"))?;
     let (thread, turn) = (&native.session_id, &native.turn_id);
     let file = home.join(format!("sessions/rollout-x-{thread}.jsonl"));
@@ -41,10 +41,16 @@ async fn write_history(rig: &Rig, session: &Session, turn_id: &str) -> anyhow::R
     Ok(native.session_id)
 }
 
+/// The folder that the child of the only Session has as its own.
+fn home(rig: &Rig) -> anyhow::Result<PathBuf> {
+    let mut sessions = fs::read_dir(rig.place().state().join("sessions"))?.flatten();
+    Ok(sessions.next().context("no Session")?.path().join("home/codex"))
+}
+
 /// Another key retires the idle Executor; the preparation that it is for fails with the first program, which hears of no resume.
 async fn retire(rig: &Rig, session: &Session) -> anyhow::Result<()> {
     let child = rig.child.as_ref().context("a child")?;
-    child.play(refusing(json!({"code": -32600, "message": "not now"})))?;
+    child.play(refusing(json!({"code": -32600, "message": "not now"}))?)?;
     refusal(session.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::PreparationFailed);
     rig.only(&[]).await
 }
@@ -56,12 +62,12 @@ fn answering(step: Step) -> Program {
     program
 }
 
-fn refusing(error: Value) -> Program {
-    answering(Step::Error(to_raw_value(&error).unwrap()))
+fn refusing(error: Value) -> anyhow::Result<Program> {
+    Ok(answering(Step::Error(to_raw_value(&error)?)))
 }
 
 /// The answer to `thread/resume` with one thing changed.
-fn resumed(change: Value) -> Program {
+fn resumed(change: Value) -> anyhow::Result<Program> {
     let mut answer = json!({
         "thread": {"id": "${params.threadId}"}, "model": "${params.model?}", "modelProvider": "${params.modelProvider?}",
         "cwd": "${params.cwd?}", "approvalPolicy": "never", "sandbox": {"type": "dangerFullAccess"},
@@ -69,7 +75,7 @@ fn resumed(change: Value) -> Program {
     for (name, value) in change.as_object().into_iter().flatten() {
         answer[name] = value.clone();
     }
-    answering(Step::Result(to_raw_value(&answer).unwrap()))
+    Ok(answering(Step::Result(to_raw_value(&answer)?)))
 }
 
 /// What the child that was started last was told, but for its version.
@@ -106,7 +112,7 @@ fn what_a_resume_answers_is_compared_and_nothing_is_begun_instead() {
             (resumed(json!({"cwd": "/"})), Reason::PreparationFailed, ""),
         ] {
             let before: Vec<_> = child.starts()?.iter().map(|start| start.pid).collect();
-            child.play(program)?;
+            child.play(program?)?;
             let refused = refusal(rig.resume(&session, rig.configuration(Vec::new()), &native).await, reason);
             if reason == history {
                 refused.with("history", why).with("native_session_id", &native);
@@ -143,5 +149,76 @@ fn after_many_resumes_each_event_comes_once() {
             write_history(rig, &session, &turn_id).await?;
         }
         Ok(())
+    });
+}
+
+/// A program whose conversation has this name, with a fault at a place.
+fn named(thread: &str, place: Place, fault: Fault) -> anyhow::Result<Program> {
+    let text = serde_json::to_string(&codex::with_fault(place, fault))?;
+    Ok(serde_json::from_str(&text.replace("${thread}", thread))?)
+}
+
+#[test]
+fn a_turn_that_ran_without_a_word_has_left_a_history() {
+    scenario("resume_unseen", &["R-PRE-4", "R-STA-2", "R-FN-1"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        // The input was taken, and nothing was told of it.
+        child.play(named("thread-unseen", Place::AfterTurnStart, Fault::ExitsWith0)?)?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "hello").await?;
+        assert_eq!(seen.story(), ["turn_ended"]);
+        rig.only(&[]).await?;
+        let home = home(rig)?;
+        fs::create_dir_all(home.join("sessions"))?;
+        let file = home.join("sessions/rollout-x-thread-unseen.jsonl");
+        fs::write(&file, "{\"type\":\"session_meta\",\"payload\":{\"id\":\"thread-unseen\"}}\n")?;
+        // It is there, so it is not replaced; what it was made with is known.
+        child.play(codex::healthy())?;
+        let other = rig.configuration(vec![function("lookup", "{}")]);
+        let refused = session.prepare(other, Vec::new()).await;
+        refusal(refused, Reason::ConfigurationConflict).at("configuration").with("field", "configuration");
+        let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
+        let refused = refusal(refused, Reason::NativeHistoryUnavailable).with("history", "not_named");
+        refused.with("native_session_id", "thread-unseen");
+        let ready = rig.resume(&session, rig.configuration(Vec::new()), "thread-unseen").await?;
+        let seen = rig.turn_with(&session, &ready, "t-2", "again").await?;
+        seen.completed()?;
+        assert_eq!(seen.native_session()?, "thread-unseen");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_turn_that_never_ran_has_left_none() {
+    scenario("resume_never_ran", &["R-PRE-4", "R-STA-2"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        child.play(codex::with_fault(Place::AtTurnStart, Fault::ExitsWith0))?;
+        let session = rig.session().await?;
+        rig.whole_turn(&session, "t-1", "hello").await?.end()?;
+        rig.only(&[]).await?;
+        child.play(codex::healthy())?;
+        rig.whole_turn(&session, "t-2", "hello").await?.completed()
+    });
+}
+
+#[test]
+fn the_history_is_part_of_what_a_preparation_asks_for() {
+    scenario("resume_content", &["R-PRE-7", "R-API-6"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let (session, native) = past_session(rig, &child).await?;
+        let client = rig.client().await?;
+        let request = |resume: Option<&str>| v1::PrepareExecutionRequest {
+            assignment: Some(session.assignment().clone()),
+            preparation_id: "p-1".into(),
+            configuration: Some(rig.configuration(Vec::new())),
+            credentials: vec![v1::Credential { name: "model".into(), value: "sk-one".into() }],
+            resume: resume.map(|native| v1::Resume { native_session_id: native.into() }),
+        };
+        let ready = client.prepare(request(Some(&native))).await?;
+        assert_eq!(client.prepare(request(Some(&native))).await?, ready);
+        for other in [None, Some("another")] {
+            refusal(client.prepare(request(other)).await, Reason::PreparationConflict).at("preparation_id");
+        }
+        rig.turn_with(&session, &ready, "t-2", "again").await?.completed()
     });
 }

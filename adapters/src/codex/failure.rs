@@ -60,11 +60,18 @@ fn camel(name: &str) -> String {
 /// Codex makes.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
+    /// Nobody knows how many tries there were.
+    unseen: bool,
     retries: u32,
     last_retry: Option<ErrorInfo>,
 }
 
 impl Errors {
+    /// The errors of a Turn that another process has seen.
+    pub(super) fn unseen() -> Self {
+        Self { unseen: true, ..Self::default() }
+    }
+
     /// An answer of the provider was taken in whole: the next failure belongs to another request.
     pub(super) fn answered(&mut self) {
         *self = Self::default();
@@ -85,7 +92,9 @@ impl Errors {
     pub(super) fn last(&self, error: &wire::TurnError, cleaner: &Cleaner) -> Failure {
         let info = error.info.as_deref().map(ErrorInfo::read).unwrap_or_default();
         let (mut code, mut http_status) = classify(&info);
-        if info.name == "other" && self.retries >= STREAM_RETRIES {
+        if info.name == "other" && self.unseen {
+            code = FailureCode::ServerError;
+        } else if info.name == "other" && self.retries >= STREAM_RETRIES {
             let last = self.last_retry.clone().unwrap_or_default();
             (code, http_status) = classify(&last);
         }
@@ -311,6 +320,8 @@ mod tests {
         }
         errors.answered();
         assert_eq!(errors.last(&error(r#""other""#, "m"), &cleaner).code, FailureCode::InvalidRequest);
+        // Without knowing of the tries, nothing is explained.
+        assert_eq!(Errors::unseen().last(&error(r#""other""#, "m"), &cleaner).code, FailureCode::ServerError);
     }
 
     #[test]

@@ -384,6 +384,7 @@ impl Turn {
                 *ended = true;
                 let end = match cause {
                     Cause::Asked => native_end(end, true),
+                    // What came behind the fault may rest on what was lost by it.
                     Cause::Fault(failure) => failed(failure.clone()),
                 };
                 self.report_started(&told, out);

@@ -320,6 +320,7 @@ impl Active {
     /// Stores a call. It is the next event.
     async fn insert_call(&mut self, call: Call) -> journal::Result<()> {
         // ORDER: what came before the call is seen before it, and the call only once it is on disk (R-FN-3).
+        self.recording.say_omitted();
         self.flush().await;
         let sequence = self.recording.next_sequence();
         let call = NewCall { call_id: call.call_id, name: call.name, arguments: call.arguments, sequence };

@@ -1,6 +1,6 @@
 //! Whether the machine was started anew since the last run: only then may a Turn's file lack events that observers saw (R-DUR-2).
 
-use crate::journal::{Journal, Result};
+use crate::journal::{CallRecord, Journal, Result, TurnRecord};
 
 /// Where the kernel tells which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -27,12 +27,11 @@ impl Boot {
         Ok(Self { id, is_same })
     }
 
-    /// The last sequence that may have been given out, when the file has events up to `found`, Core has told of `seen`, and `reserved`
-    /// is what the journal has promised.
-    pub(super) fn last_given(&self, found: u64, seen: u64, reserved: u64) -> u64 {
-        // A file that lacks what Core has told of lacks more: it was cut.
-        let is_whole = self.is_same && seen <= found;
-        if is_whole { found } else { found.max(seen).max(reserved) }
+    /// The last sequence that may have been given out, when the file has events up to `found`.
+    pub(super) fn last_given(&self, found: u64, given: &Given) -> u64 {
+        // A file that lacks what was given out for sure lacks more: it was cut.
+        let is_whole = self.is_same && given.at_least <= found;
+        if is_whole { found } else { found.max(given.at_most) }
     }
 
     /// Notes this boot for the next start.
@@ -48,6 +47,28 @@ impl Boot {
     }
 }
 
+/// What the journal knows of the sequences that an earlier process gave out.
+#[derive(Debug)]
+pub(super) struct Given {
+    /// Up to this one they were given out for sure.
+    pub(super) at_least: u64,
+    /// None above this one was.
+    pub(super) at_most: u64,
+}
+
+impl Given {
+    /// What the records of a Turn and of its calls say.
+    pub(super) fn by(turn: &TurnRecord, calls: &[CallRecord]) -> Self {
+        let last_call = calls.iter().map(|call| call.start.sequence).max().unwrap_or(0);
+        // What came before a call is given out before it is stored, and the call itself after that.
+        let at_least = turn.acknowledged.max(last_call.saturating_sub(1));
+        let at_most = turn.reserved.max(turn.acknowledged).max(last_call);
+        // The file is known to have lacked events that observers saw.
+        let at_least = if turn.unwritten > 0 { at_most } else { at_least };
+        Self { at_least, at_most }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,18 +77,18 @@ mod tests {
     fn sequences_go_on_above_what_may_have_been_given_out() {
         let same = Boot { id: Some("b".into()), is_same: true };
         let other = Boot { id: Some("b".into()), is_same: false };
-        for (boot, found, seen, reserved, want) in [
+        for (boot, found, at_least, at_most, want) in [
             (&same, 10, 10, 65_536, 10),
             (&same, 10, 3, 65_536, 10),
             (&same, 10, 11, 65_536, 65_536),
-            (&same, 10, 11, 0, 11),
             (&other, 10, 3, 65_536, 65_536),
             (&other, 70_000, 3, 65_536, 70_000),
             (&other, 0, 0, 0, 0),
         ] {
-            assert_eq!(boot.last_given(found, seen, reserved), want, "{found} {seen} {reserved}");
+            assert_eq!(boot.last_given(found, &Given { at_least, at_most }), want, "{found} {at_least} {at_most}");
         }
     }
+
     #[tokio::test]
     async fn another_boot_is_told_from_the_one_that_was_noted() {
         let folder = std::env::temp_dir().join(format!("boot-{}", uuid::Uuid::now_v7()));

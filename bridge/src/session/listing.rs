@@ -20,7 +20,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    fn has(&self, key: &Key) -> bool {
+    pub(super) fn has(&self, key: &Key) -> bool {
         self.principal.as_ref().is_none_or(|principal| *principal == key.principal)
             && self.session_id.as_ref().is_none_or(|session_id| *session_id == key.session_id)
     }
@@ -34,7 +34,7 @@ impl Scope {
     }
 
     /// Whether no Session behind this one is in the scope.
-    fn is_behind(&self, key: &Key) -> bool {
+    pub(super) fn is_behind(&self, key: &Key) -> bool {
         self.principal.as_ref().is_some_and(|principal| {
             key.principal != *principal
                 || self.session_id.as_ref().is_some_and(|session_id| key.session_id > *session_id)
@@ -95,7 +95,7 @@ impl Registry {
     /// The Sessions of a scope behind one of them, or from the first, in the order of their keys.
     pub(crate) async fn list(&self, scope: &Scope, after: Option<Key>, limit: usize) -> Answer<Page> {
         let begin = after.map_or_else(|| Bound::Included(scope.begin()), Bound::Excluded);
-        let mut sessions = self.look(begin, |key| scope.is_behind(key), |key| scope.has(key), limit + 1);
+        let mut sessions = self.each(scope, begin, limit + 1, Listed::of);
         let has_more = sessions.len() > limit;
         sessions.truncate(limit);
         let rows = sessions.iter().map(|listed| listed.row).collect();
@@ -105,27 +105,6 @@ impl Registry {
             listed.last_activity = last.active_ms.map(clock::from_millis);
         }
         Ok(Page { sessions, has_more })
-    }
-
-    /// What is told of the Sessions that fit, without asking their owners.
-    fn look(
-        &self,
-        begin: Bound<Key>,
-        is_behind: impl Fn(&Key) -> bool,
-        fits: impl Fn(&Key) -> bool,
-        limit: usize,
-    ) -> Vec<Listed> {
-        let mut found = Vec::new();
-        self.each(begin, |key, standing| {
-            if is_behind(key) || found.len() == limit {
-                return false;
-            }
-            if fits(key) {
-                found.extend(Listed::of(key, standing));
-            }
-            true
-        });
-        found
     }
 }
 
@@ -150,7 +129,107 @@ impl Owner {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::{BTreeMap, HashMap},
+        path::PathBuf,
+        sync::Arc,
+        time::Duration,
+    };
+
+    use tokio::sync::Semaphore;
+    use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
     use super::*;
+    use crate::{
+        journal::{Journal, SessionRecord},
+        session::{Drain, IdleExecutors, Keepers, Limits, Load, Shared, declaring::Declared},
+        turn::log,
+    };
+
+    /// Sessions of three principals as a start finds them in the journal.
+    async fn registry(folder: &std::path::Path) -> Registry {
+        let journal = Journal::open(&folder.join("journal.db")).unwrap();
+        for number in 0..7 {
+            let principal = format!("uid:{}", 1000 + number % 3);
+            let session = SessionRecord {
+                directory: format!("{number:032}"),
+                principal,
+                session_id: format!("s-{}", number / 3),
+                assignment_id: "a-1".into(),
+                epoch: 4,
+                released: number == 6,
+                placement: Placement::None,
+                had_turn: false,
+                next_turn_number: 1,
+            };
+            journal.put_session(session).await.unwrap();
+        }
+        let stored = journal.sessions().await.unwrap();
+        let left = HashMap::from([(stored[0].0, "exe_left".to_owned())]);
+        let limits = Limits {
+            handle_life: Duration::ZERO,
+            evidence: Duration::ZERO,
+            max_executors: 1,
+            idle: Duration::ZERO,
+            watch: Duration::ZERO,
+            log: log::Limits::default(),
+        };
+        let shared = Shared {
+            journal,
+            harnesses: BTreeMap::new(),
+            codec: Arc::new(crate::service::Protobuf),
+            state: PathBuf::new(),
+            workspace_roots: Vec::new(),
+            limits,
+            capacity: Arc::new(Semaphore::new(1)),
+            idle: Arc::new(IdleExecutors::default()),
+            declared: Declared::default(),
+            drain: Arc::new(Drain::new(Duration::ZERO)),
+            keepers: Keepers::default(),
+            tracker: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        };
+        Registry::new(Arc::new(shared), stored, left)
+    }
+
+    /// All pages of a scope.
+    async fn pages(registry: &Registry, scope: &Scope, limit: usize) -> Vec<String> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = registry.list(scope, after, limit).await.unwrap();
+            assert!(page.sessions.len() == limit || !page.has_more);
+            after = page.sessions.last().map(|listed| listed.key.clone());
+            found.extend(page.sessions.into_iter().map(|l| format!("{}/{}", l.key.principal, l.key.session_id)));
+            if !page.has_more {
+                return found;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn listing_starts_no_owner_and_shows_a_principal_its_own() {
+        let folder = std::env::current_exe().unwrap().with_file_name(format!("list-{}", uuid::Uuid::now_v7()));
+        std::fs::create_dir(&folder).unwrap();
+        let registry = registry(&folder).await;
+        let all = ["1000/s-0", "1000/s-1", "1000/s-2", "1001/s-0", "1001/s-1", "1002/s-0", "1002/s-1"];
+        let all = all.map(|name| format!("uid:{name}"));
+        for limit in 1..=8 {
+            assert_eq!(pages(&registry, &scope(None, None), limit).await, all, "{limit}");
+            assert_eq!(pages(&registry, &scope(Some("uid:1001"), None), limit).await, all[3..5], "{limit}");
+            assert_eq!(pages(&registry, &scope(None, Some("s-2")), limit).await, all[2..3], "{limit}");
+        }
+        // A token of another question shows nothing that is not the caller's.
+        let foreign = Key { principal: "uid:1000".into(), session_id: "s-0".into() };
+        let page = registry.list(&scope(Some("uid:1001"), None), Some(foreign), 10).await.unwrap();
+        assert!(page.sessions.iter().all(|listed| listed.key.principal == "uid:1001"));
+        let listed = registry.list(&scope(Some("uid:1000"), None), None, 10).await.unwrap().sessions;
+        assert_eq!(listed.iter().map(|l| l.released).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!((listed[0].epoch, listed[0].executor), (4, ExecutorState::Unconfirmed));
+        assert_eq!(registry.load(), Load { unconfirmed: 1, ..Load::default() });
+        assert!(registry.shared().tracker.is_empty(), "an owner was started");
+        registry.shared().journal.clone().close().await;
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     fn scope(principal: Option<&str>, session_id: Option<&str>) -> Scope {
         Scope { principal: principal.map(str::to_owned), session_id: session_id.map(str::to_owned) }

@@ -157,6 +157,11 @@ impl<I: Copy + Ord + std::ops::Add<Duration, Output = I>> Preparations<I> {
         }
     }
 
+    /// Forgets what failed for want of room: the same may be asked for again later (R-PRE-3).
+    pub(crate) fn forget_failed(&mut self, executor_id: &str) {
+        self.all.retain(|p| p.executor_id != executor_id || !matches!(p.state, State::Failed { .. }));
+    }
+
     /// A preparation goes back to `preparing` with another Executor, since a newer credential came before its handle was used.
     pub(crate) fn again(&mut self, id: &str, executor_id: String) {
         if let Some(preparation) = self.all.iter_mut().find(|p| p.id == id) {
@@ -327,6 +332,17 @@ mod tests {
         refused(all.check(&handle, At(1)), Reason::HandleExpired);
         refused(all.release(&handle, At(1)), Reason::HandleExpired);
         assert_eq!((all.pending(), all.next_expiry()), (None, None));
+    }
+
+    #[test]
+    fn what_failed_for_want_of_room_may_be_asked_for_again() {
+        let (mut all, handle) = prepared();
+        all.start(&handle);
+        all.begin("q".into(), [1; 32], "f".into());
+        all.fail("f", &unknown());
+        all.forget_failed("f");
+        assert!(all.find("q", [2; 32]).unwrap().is_none());
+        assert!(all.find("p", [1; 32]).unwrap().is_some());
     }
 
     #[test]

@@ -349,6 +349,9 @@ impl Owner {
                     tracing::error!(%refusal, "which instructions the history has is not recorded");
                 }
                 self.fail(&executor_id, &refusal);
+                if refusal.reason == Reason::PreparationCapacity {
+                    self.preparations.forget_failed(&executor_id);
+                }
             }
         }
     }

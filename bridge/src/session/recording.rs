@@ -235,7 +235,7 @@ impl Recording {
     }
 
     /// Says which events are omitted: the statement stands at the last sequence of its range (R-EVT-1).
-    fn say_omitted(&mut self) {
+    pub(super) fn say_omitted(&mut self) {
         let Some(Range { first, why, .. }) = self.omitting.take() else { return };
         let last = self.last_sequence;
         let event = Event::EventsOmitted { first, last, why };

@@ -8,7 +8,12 @@ use adapters::{
 };
 use bytes::Bytes;
 
-use super::{Shared, active::reason_name, boot::Boot, reconcile};
+use super::{
+    Shared,
+    active::reason_name,
+    boot::{Boot, Given},
+    reconcile,
+};
 use crate::{
     clock,
     journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
@@ -53,12 +58,9 @@ pub(crate) async fn settle(
         let turns = shared.state.join("sessions").join(&session.directory).join("turns");
         let (row, turn_id) = (turn.row, turn.start.turn_id.clone());
         let calls = shared.journal.calls_of(row).await?;
-        // What Core has seen for sure, should the file be lost: sequences go on above it (R-DUR-2).
-        let seen = calls.iter().map(|call| call.start.sequence).chain([turn.acknowledged]).max().unwrap_or(0);
-        // Events were given out that the file did not take.
-        let seen = if turn.unwritten > 0 { seen.max(turn.reserved) } else { seen };
+        let given = Given::by(&turn, &calls);
         let proof = reconcile::proof(shared, session, &turn).await;
-        let end = end_of(shared, &turn, &turns, Known { seen, boot: &boot, proof });
+        let end = end_of(shared, &turn, &turns, Known { given, boot: &boot, proof });
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
@@ -69,8 +71,7 @@ pub(crate) async fn settle(
 
 /// What is known of a Turn beside its file.
 struct Known<'a> {
-    /// The last sequence that somebody has seen for sure.
-    seen: u64,
+    given: Given,
     boot: &'a Boot,
     /// What native history proves.
     proof: Option<Proof>,
@@ -78,7 +79,7 @@ struct Known<'a> {
 
 /// The end of a Turn: the one that its file has already, else the one that native history proves, else `unknown`.
 fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> EndRecord {
-    let Known { seen, boot, proof } = known;
+    let Known { given, boot, proof } = known;
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -94,7 +95,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
             tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
             // What cannot be read is put aside; the journal alone has the end of this Turn.
             drop(std::fs::rename(&path, path.with_extension("unreadable")));
-            (None, seen.max(turn.reserved), shared.codec.recovery().end())
+            (None, given.at_most, shared.codec.recovery().end())
         }
     };
     let encode_usage = |usage: &Usage| shared.codec.encode_usage(usage);
@@ -108,7 +109,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
     let name = end.status.name().to_owned();
     let usage = end.usage.as_ref().map(encode_usage);
     let closing = closing.into_iter().chain([Event::TurnEnded(end)]);
-    let mut sequence = boot.last_given(last, seen, turn.reserved);
+    let mut sequence = boot.last_given(last, &given);
     let mut records = Vec::new();
     let mut terminal = Bytes::new();
     if sequence > last && log.is_some() {

@@ -6,7 +6,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Answer, Asked, ExecutorState, Front, Key, Load, Shared, binding, drain::View, owner, standing::Standing};
+use super::{
+    Answer, Asked, ExecutorState, Front, Key, Load, Scope, Shared, binding, drain::View, owner, standing::Standing,
+};
 use crate::journal::{SessionRecord, SessionRow};
 
 /// All Sessions of the daemon.
@@ -108,18 +110,28 @@ impl Registry {
         }
     }
 
-    /// Shows Sessions in order, from one on, until it is told to stop. Nothing is started for one that nobody has asked for yet.
-    pub(super) fn each(&self, begin: Bound<Key>, mut show: impl FnMut(&Key, &Standing) -> bool) {
+    /// Up to so many Sessions of a scope in order, as they are shown. Nothing is started for one that nobody has asked for yet.
+    pub(super) fn each<T>(
+        &self,
+        scope: &Scope,
+        begin: Bound<Key>,
+        limit: usize,
+        show: impl Fn(&Key, &Standing) -> Option<T>,
+    ) -> Vec<T> {
+        let mut found = Vec::new();
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, entry) in sessions.range((begin, Bound::Unbounded)) {
-            let goes_on = match entry {
-                Entry::Owned(front) => show(key, &front.stand.look()),
-                Entry::Stored(row, record) => show(key, &self.stored(*row, record)),
-            };
-            if !goes_on {
-                return;
+            if found.len() == limit || scope.is_behind(key) {
+                break;
+            }
+            if scope.has(key) {
+                found.extend(match entry {
+                    Entry::Owned(front) => show(key, &front.stand.look()),
+                    Entry::Stored(row, record) => show(key, &self.stored(*row, record)),
+                });
             }
         }
+        found
     }
 
     fn stored(&self, row: SessionRow, record: &SessionRecord) -> Standing {

@@ -176,12 +176,9 @@ impl Turn {
 
     /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
     pub(crate) fn only_waits(&self) -> bool {
-        let mut open = self.calls.iter().filter(|c| c.phase.is_open()).peekable();
-        matches!(self.state, State::Running)
-            && !self.is_stopping()
-            && self.items.are_closed()
-            && open.peek().is_some()
-            && open.all(|c| c.phase == CallPhase::Pending)
+        let open: Vec<_> = self.calls.iter().filter(|c| c.phase.is_open()).collect();
+        let goes_on = self.is_stopping() || !self.items.are_closed() || !matches!(self.state, State::Running);
+        !goes_on && !open.is_empty() && open.iter().all(|c| c.phase == CallPhase::Pending)
     }
 
     /// What is known of a call.
@@ -560,7 +557,7 @@ impl Turn {
             (Some(ours), true) => Status::Failed(ours.clone()),
             (None, true) => status,
         };
-        let reconciled = self.reconciled && confirmed && self.failure.is_none();
+        let reconciled = self.reconciled && confirmed && self.failure.is_none() && self.stop.is_none();
         End { status, finish, native_at, usage: self.usage, reconciled }
     }
 

@@ -32,7 +32,7 @@ impl Home {
     }
 
     fn end(&self, turn: &str) -> Option<NativeEnd> {
-        Some(ending(&self.0, THREAD, turn)?.into_proof(&Errors::default(), &Cleaner::default()).end)
+        Some(ending(&self.0, THREAD, turn)?.into_proof(&Errors::unseen(), &Cleaner::default()).end)
     }
 }
 
@@ -60,7 +60,7 @@ fn each_end_is_told_apart_and_a_turn_without_one_has_none() {
     assert!(matches!(home.end(INTERRUPTED), Some(NativeEnd::Interrupted { at: Some(_) })));
     assert!(matches!(home.end(ENDED), Some(NativeEnd::Interrupted { at: Some(_) })));
     let Some(NativeEnd::Failed { failure, .. }) = home.end(FAILED) else { panic!("it did not fail") };
-    assert_eq!(failure.code, FailureCode::InvalidRequest);
+    assert_eq!(failure.code, FailureCode::ServerError);
     assert_eq!(home.end(KILLED), None);
     assert_eq!(home.end("01a22b63-0000-7320-a455-dbfe02c007f6"), None);
 }

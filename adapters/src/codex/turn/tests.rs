@@ -311,6 +311,11 @@ fn a_fault_retires_the_process_and_is_the_failure() {
         &[started(), fault(), exited(Exit::Code(0), false)],
         &["started", "retire", SETTLEMENT, "ended LineTooLarge", "settled true false"],
     );
+    // It goes on until it is ended, and says that all is well.
+    check(
+        &[started(), fault(), completed(Status::Completed), exited(Exit::Code(0), false)],
+        &["started", "retire", SETTLEMENT, "ended LineTooLarge", "settled true false"],
+    );
     check(
         &[started(), completed(Status::Completed), fault(), exited(Exit::Code(0), false)],
         &["started", "ended completed", SETTLEMENT, "end surplus", "retire", "settled true false"],
