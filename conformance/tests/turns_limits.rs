@@ -125,6 +125,8 @@ fn a_turn_whose_provider_never_answers_is_stalled() {
         let step = |name: &str, play: &str| format!(r#"{{"match": "only {name}", "play": [{play}]}}"#);
         let steps = [
             step("silence", r#""hang""#),
+            step("retry", r#"{"http": {"status": 500}}"#),
+            step("retry", r#""hang""#),
             step("call", r#"{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}"#),
             step("command", r#"{"shell": {"command": "sleep 7", "yield_ms": 30000}}"#),
         ];
@@ -136,7 +138,9 @@ fn a_turn_whose_provider_never_answers_is_stalled() {
             rig.start_turn(&session, rig.configuration(lookup), "t-1", &format!("only {name}")).await?;
             Ok(session)
         };
-        let (call, command, silence) = tokio::try_join!(start("call"), start("command"), start("silence"))?;
+        let begun = Instant::now();
+        let (call, command, silence, retry) =
+            tokio::try_join!(start("call"), start("command"), start("silence"), start("retry"))?;
         let seen = to_the_end(&silence).await?;
         stalled(seen.end()?);
         assert_eq!(seen.story(), ["turn_started", "turn_ended"]);
@@ -145,6 +149,11 @@ fn a_turn_whose_provider_never_answers_is_stalled() {
         call.submit(vec![text_result("t-1", "c1", "42")]).await?;
         to_the_end(&call).await?.completed()?;
         to_the_end(&command).await?.completed()?;
+        // An answer that is asked for again and never begins has as long again; Codex itself would wait for ever.
+        let seen = to_the_end(&retry).await?;
+        stalled(seen.end()?);
+        assert_eq!(seen.story(), ["turn_started", "provider_retry", "turn_ended"]);
+        assert!(begun.elapsed() >= Duration::from_secs(8), "{:?}", begun.elapsed());
         // The Harness obeyed, so it goes on.
         let lookup = vec![function("lookup", r#"{"type":"object"}"#)];
         assert!(rig.prepare(&silence, rig.configuration(lookup)).await?.reused);
