@@ -65,7 +65,7 @@ async fn observed(rig: &Rig, session: &Session, middle: u64) -> anyhow::Result<(
     Ok((seen, end.context("no end")?))
 }
 
-async fn flood(rig: &Rig, mebibytes: u64) -> anyhow::Result<()> {
+async fn flood(rig: &Rig, mebibytes: u64) -> anyhow::Result<Seen> {
     let count = (mebibytes << 20) / DELTA_BYTES;
     let delta = json!({"method": "item/agentMessage/delta", "params": {"threadId": "${thread}", "turnId": "${turn}",
         "itemId": "msg_1", "delta": format!("${{fill:{DELTA_BYTES}}}")}});
@@ -95,15 +95,36 @@ async fn flood(rig: &Rig, mebibytes: u64) -> anyhow::Result<()> {
     );
     anyhow::ensure!(end.status() == v1::TurnStatus::Completed, "{end:?}");
     anyhow::ensure!(most <= base.memory_kib + GROWS_KIB, "memory grows from {base} to {most} KiB");
-    anyhow::ensure!(seen.omitted > 0 || seen.deltas == count + 2, "{seen:?} of {count} deltas");
+    anyhow::ensure!(seen.deltas + seen.omitted >= count + 2, "{seen:?} of {count} deltas");
     // Whoever asks again is told the same.
     anyhow::ensure!(observed(rig, &session, 1).await?.0 == seen, "the second time it is something else");
-    Ok(())
+    Ok(seen)
+}
+
+fn setup() -> Setup {
+    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
 }
 
 #[test]
 fn a_core_that_was_away_gets_what_it_missed() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
     let mebibytes = if is_long() { 512 } else { 32 };
-    scenario("flood", &["R-EVT-1", "R-EVT-8", "R-EVT-11"], setup, async |rig| flood(rig, mebibytes).await);
+    scenario("flood", &["R-EVT-1", "R-EVT-8", "R-EVT-11"], setup(), async |rig| {
+        let seen = flood(rig, mebibytes).await?;
+        anyhow::ensure!(seen.omitted == 0, "{seen:?}");
+        Ok(())
+    });
+}
+
+/// Past the bound of the Turn's file, and below twice of it.
+#[test]
+fn what_a_core_does_not_get_is_said() {
+    let mebibytes = if is_long() { 384 } else { 24 };
+    let setup = setup().with(&format!("limits.turn_log_bytes = {}", (mebibytes << 20) * 2 / 3));
+    scenario("flood_bounded", &["R-EVT-1", "R-EVT-8", "R-DUR-4"], setup, async |rig| {
+        let seen = flood(rig, mebibytes).await?;
+        anyhow::ensure!(seen.omitted > 0, "{seen:?}");
+        let kept = (mebibytes << 20) / 2;
+        anyhow::ensure!(seen.bytes > kept, "less is kept than the bound allows: {seen:?}");
+        Ok(())
+    });
 }
