@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::{
         journal::{Journal, SessionRecord},
-        session::{Drain, IdleExecutors, Keepers, Limits, Load, Shared, declaring::Declared},
+        session::{Bounds, Drain, IdleExecutors, Keepers, Limits, Load, Shared, declaring::Declared},
         turn::log,
     };
 
@@ -161,6 +161,7 @@ mod tests {
                 placement: Placement::None,
                 had_turn: false,
                 next_turn_number: 1,
+                history: None,
             };
             journal.put_session(session).await.unwrap();
         }
@@ -169,10 +170,13 @@ mod tests {
         let limits = Limits {
             handle_life: Duration::ZERO,
             evidence: Duration::ZERO,
+            quiet: Duration::ZERO,
             max_executors: 1,
             idle: Duration::ZERO,
             watch: Duration::ZERO,
             log: log::Limits::default(),
+            bounds: Bounds { log_bytes: 0, held_bytes: 0 },
+            unstored_call: Duration::ZERO,
         };
         let shared = Shared {
             journal,
