@@ -185,6 +185,7 @@ impl Owner {
         }
         while !journal.forget(row, before, TURNS_AT_ONCE).await.map_err(|error| storage(&error))? {}
         (self.session, self.past) = (None, None);
+        self.tell_standing();
         self.forgotten.cancel();
         Ok(true)
     }
