@@ -112,6 +112,8 @@ pub struct Codex {
     settings: Settings,
     /// The last probe; it holds as long as the program stays the same file.
     probed: Mutex<Option<Probed>>,
+    /// Held while somebody probes: who asks meanwhile waits for what is found.
+    looking: tokio::sync::Mutex<()>,
     /// The owner tasks of all Executors. Each ends with its Executor.
     tasks: TaskTracker,
 }
@@ -127,7 +129,7 @@ impl Codex {
     /// Codex with these settings. Starts nothing.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, probed: Mutex::new(None), tasks: TaskTracker::new() }
+        Self { settings, probed: Mutex::new(None), looking: tokio::sync::Mutex::new(()), tasks: TaskTracker::new() }
     }
 
     /// Waits until every Executor that was prepared is gone. For the end of a daemon that has closed or dropped them.
@@ -146,11 +148,15 @@ impl Codex {
             let trouble = format!("{} cannot be read", program.display());
             return Found { program: Some(program), version: None, trouble: Some(trouble) };
         };
-        let known = self.probed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let holds = |known: &Probed| {
             known.seen == seen && (known.found.trouble.is_none() || known.at.elapsed() < TROUBLE_HOLDS)
         };
-        if let Some(known) = known.filter(holds) {
+        let known = || self.probed.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(holds);
+        if let Some(known) = known() {
+            return known.found;
+        }
+        let _alone = self.looking.lock().await;
+        if let Some(known) = known() {
             return known.found;
         }
         let found = probe::probe(&self.settings, program).await;

@@ -81,6 +81,7 @@ async fn serve(overrides: Overrides) -> ExitCode {
         (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
         (Err(source), _) | (_, Err(source)) => return fail(&Trouble::Signals(source), 1),
     };
+    serve::outlive_keepers();
     let running = match serve::start(settings).await {
         Ok(running) => running,
         Err(error) => return fail(&error, error.exit_code()),

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql};
 use super::{EndRecord, Error, Journal, NewTurn, Result, SessionRow, TurnRecord, TurnRow, calls};
 
 /// Sequences that a new Turn has reserved, and that are reserved at once later: one write for so many events.
-pub(crate) const RESERVED: u64 = 1 << 16;
+pub(crate) const RESERVED: u64 = 1 << 20;
 
 /// The columns that [`read`] wants.
 macro_rules! select {

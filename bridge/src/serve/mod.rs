@@ -93,6 +93,7 @@ impl StartError {
             Self::State { .. } | Self::Locked(LockError::Io { .. }) => 11,
             Self::Locked(LockError::Held { .. }) => 12,
             Self::Journal(journal::Error::NewerSchema { .. }) => 14,
+            Self::Journal(journal::Error::Full(_)) => 20,
             Self::Journal(_) | Self::JournalLost { .. } => 13,
             Self::WorkspaceRoot { .. } => 15,
             Self::Keeper { .. } => 16,
@@ -266,6 +267,14 @@ fn outlive_file_limits() {
     // It stays for as long as the process lives, whoever listens.
     if let Err(error) = signal(limit) {
         tracing::warn!(%error, "a limit on file sizes would end the daemon");
+    }
+}
+
+/// A tool has our uid and can kill its keeper. What the keeper had then comes to us instead of to the first process of the machine, so that the
+/// gate still knows where it comes from and a sweep ends it (R-SEC-1, R-CAN-4). Not for a process that has children of its own kind.
+pub(crate) fn outlive_keepers() {
+    if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+        tracing::warn!(%error, "what a killed keeper leaves is not known as its");
     }
 }
 

@@ -157,8 +157,13 @@ impl Runtime for Service {
         let wire = request.into_inner();
         let (session_id, fence) = request::assignment(wire.assignment).map_err(status)?;
         let placement = request::placement(wire.placement).map_err(status)?;
-        let front = self.registry.find_or_begin(Key { principal, session_id }, &placement).await.map_err(status)?;
-        let bound = front.ask(|reply| Command::Bind { fence, placement, reply }).await.map_err(status)?;
+        let key = Key { principal, session_id };
+        let front = self.registry.find_or_begin(key.clone(), &placement).await.map_err(status)?;
+        let bound = front.ask(|reply| Command::Bind { fence, placement, reply }).await;
+        if bound.is_err() {
+            self.registry.drop_forgotten(&key);
+        }
+        let bound = bound.map_err(status)?;
         let directory = match bound.placement {
             adapters::harness::Placement::None => String::new(),
             adapters::harness::Placement::Workspace { directory, .. } => directory.to_string_lossy().into_owned(),
@@ -199,6 +204,16 @@ impl Runtime for Service {
         let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
         let request = request::prepare(wire, &self.providers).map_err(status)?;
         let front = self.session(principal, session_id)?;
+        // A probe may take seconds, which the Session's owner has not: it finds what this one found (R-API-8).
+        if let Some(harness) = self.registry.shared().harnesses.get(request.configuration.harness.as_str()).cloned() {
+            let probe =
+                tasks::spawn(
+                    &self.registry.shared().tracker,
+                    tasks::Kind::Probe,
+                    async move { harness.declare().await },
+                );
+            drop(probe.await);
+        }
         let progress = front.ask(|reply| Command::Prepare { fence, request, reply }).await.map_err(status)?;
         Ok(Response::new(preparation(progress)))
     }

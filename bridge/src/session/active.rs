@@ -232,9 +232,8 @@ impl Active {
                 CancelCause::Released => "released",
             };
             let stored = self.shared.journal.cancel_requested(self.row, name).await;
-            if cause == CancelCause::Requested {
-                stored.map_err(|error| storage(&error))?;
-            } else if let Err(error) = stored {
+            // A Turn that nobody could stop would be worse than a wish that a restart does not know of: a full disk may be its own work.
+            if let Err(error) = stored {
                 tracing::error!(error = &error as &dyn std::error::Error, "a cancel is not recorded");
             }
         }

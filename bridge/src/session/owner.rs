@@ -170,6 +170,10 @@ impl Owner {
         match command {
             Command::Bind { fence, placement, reply } => {
                 let answer = self.bind(fence, placement).await;
+                if self.session.is_none() {
+                    // Nothing is recorded, so nothing is left behind: the next Bind begins anew.
+                    self.forgotten.cancel();
+                }
                 self.answer(reply, answer);
             }
             Command::Release { fence, remove_home, reply } => self.release(fence, remove_home, reply).await,

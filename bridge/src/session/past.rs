@@ -100,6 +100,12 @@ impl Past {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(Front::ended(self.snapshot.acknowledged, self.terminal()))
             }
+            // It is put aside like one that is found at a start, so that nothing removes it and the end can be read.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                tracing::warn!(path = %file.display(), %error, "the events of a Turn are lost");
+                std::fs::rename(file, file.with_extension("unreadable"))?;
+                Ok(Front::ended(self.snapshot.acknowledged, self.terminal()))
+            }
             opened => opened,
         }
     }

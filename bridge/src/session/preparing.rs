@@ -199,6 +199,11 @@ impl Owner {
     }
 
     async fn retire_for(&mut self, wanted: Wanted, harness: &Arc<dyn Harness>) -> Answer<Progress> {
+        if self.is_draining() {
+            return Err(drain::draining());
+        }
+        // ORDER: before the Executor that is there is given up for one that could not be recorded (R-DUR-4).
+        self.check_storage().await?;
         let before = match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Live(live) => Before::Retire(live),
             Slot::Preparing(preparing) => Before::Await(preparing),
@@ -291,6 +296,9 @@ impl Owner {
         if preparing.executor_id != executor_id {
             // It was replaced while it was at work; dropping its Executor ends it.
             if let Err(PrepareError { clean: false, .. }) = result {
+                if let Some(retired) = &retired {
+                    self.sweep(&retired.executor_id).await;
+                }
                 self.sweep(&executor_id).await;
             }
             return;
@@ -334,8 +342,11 @@ impl Owner {
             Err(error) => {
                 tracing::warn!(executor_id, %error, clean = error.clean, "a preparation failed");
                 self.slot = Slot::Empty;
-                if !error.clean && !self.sweep(&executor_id).await {
-                    self.leave_unconfirmed(&executor_id, permit);
+                // What an Executor left that was closed before this one began carries the mark of that one.
+                let left = retired.as_ref().filter(|retired| retired.survivors > 0);
+                let left = left.map_or(&executor_id, |retired| &retired.executor_id);
+                if !error.clean && !self.sweep(left).await {
+                    self.leave_unconfirmed(left, permit);
                 }
                 let refusal = match (error.history, &resume, error.step) {
                     (Some(fault), Some((resume, _)), _) => history::refused(fault, resume),

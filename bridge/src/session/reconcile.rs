@@ -56,6 +56,8 @@ fn complete(found: &Recovered, message: ProvedMessage, events: &mut Vec<Event>) 
         Some((Seen::Open, item)) => item.clone(),
         // It is said anew, under an id of its own.
         Some((Seen::Discarded, _)) => begin(format!("{id}#reconciled"), id, events),
+        // It may have been seen: an id is not begun twice.
+        None if found.is_lacking => begin(format!("{id}#reconciled"), id, events),
         None => begin(id.clone(), id, events),
     };
     events.push(Event::MessageCompleted { item: item.clone(), text, phase });

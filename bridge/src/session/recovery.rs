@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock,
-    journal::{self, EndRecord, SessionRecord, SessionRow, TurnRecord},
+    journal::{self, CallRecord, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
         event::{Event, Omitted},
         log::{Kept, Log, Record, Recovered},
@@ -60,7 +60,7 @@ pub(crate) async fn settle(
         let calls = shared.journal.calls_of(row).await?;
         let given = Given::by(&turn, &calls);
         let proof = reconcile::proof(shared, session, &turn).await;
-        let end = end_of(shared, &turn, &turns, Known { given, boot: &boot, proof });
+        let end = end_of(shared, &turn, &turns, Known { given, calls, boot: &boot, proof });
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
@@ -72,6 +72,7 @@ pub(crate) async fn settle(
 /// What is known of a Turn beside its file.
 struct Known<'a> {
     given: Given,
+    calls: Vec<CallRecord>,
     boot: &'a Boot,
     /// What native history proves.
     proof: Option<Proof>,
@@ -79,12 +80,15 @@ struct Known<'a> {
 
 /// The end of a Turn: the one that its file has already, else the one that native history proves, else `unknown`.
 fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> EndRecord {
-    let Known { given, boot, proof } = known;
+    let Known { mut given, calls, boot, proof } = known;
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
-    let (log, last, found) = match recovered {
-        Ok(Recovered { log, cut_bytes }) => {
+    let (log, last, mut found) = match recovered {
+        Ok(Recovered { log, cut_bytes, is_lacking }) => {
+            if is_lacking {
+                given.at_least = given.at_most;
+            }
             if cut_bytes > 0 {
                 tracing::warn!(path = %path.display(), bytes = cut_bytes, "a torn end was cut off");
             }
@@ -95,7 +99,10 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
             tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
             // What cannot be read is put aside; the journal alone has the end of this Turn.
             drop(std::fs::rename(&path, path.with_extension("unreadable")));
-            (None, given.at_most, shared.codec.recovery().end())
+            given.at_least = given.at_most;
+            let log = Log::create(&path, shared.limits.log);
+            let last = if log.is_ok() { 0 } else { given.at_most };
+            (log.ok(), last, shared.codec.recovery().end())
         }
     };
     let encode_usage = |usage: &Usage| shared.codec.encode_usage(usage);
@@ -105,11 +112,21 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
         return EndRecord { status, ended: ended.to_vec(), last_sequence: last, ended_ms, usage };
     }
 
+    let mut sequence = boot.last_given(last, &given);
+    if sequence > last || log.is_none() {
+        // What the file lacks may have been seen.
+        found.is_lacking = true;
+        let kept = if log.is_some() { last } else { 0 };
+        let is_open = |call: &&CallRecord| matches!(&*call.phase, "pending" | "result_stored" | "written");
+        let (known, lost): (Vec<_>, Vec<_>) =
+            calls.iter().filter(is_open).partition(|call| call.start.sequence <= kept);
+        found.open_calls.retain(|id| known.iter().any(|call| call.start.call_id == *id));
+        found.open_calls.extend(lost.into_iter().map(|call| call.start.call_id.clone()));
+    }
     let (closing, end) = reconcile::closing(turn, found, proof);
     let name = end.status.name().to_owned();
     let usage = end.usage.as_ref().map(encode_usage);
     let closing = closing.into_iter().chain([Event::TurnEnded(end)]);
-    let mut sequence = boot.last_given(last, &given);
     let mut records = Vec::new();
     let mut terminal = Bytes::new();
     if sequence > last && log.is_some() {

@@ -90,8 +90,8 @@ impl Registry {
         }
     }
 
-    /// Drops a Session that retention has forgotten (R-DUR-4), unless it was bound anew meanwhile.
-    pub(super) fn drop_forgotten(&self, key: &Key) {
+    /// Drops a Session that retention has forgotten (R-DUR-4) or that could not be recorded, unless it was bound anew meanwhile.
+    pub(crate) fn drop_forgotten(&self, key: &Key) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions.get(key).is_some_and(Entry::is_forgotten) {
             sessions.remove(key);

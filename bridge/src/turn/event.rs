@@ -179,6 +179,8 @@ pub(crate) struct Recovered {
     pub(crate) closing: Vec<Event>,
     /// Calls that were shown and have neither a receipt nor an abandonment.
     pub(crate) open_calls: Vec<String>,
+    /// Whether observers may have seen events that are not found.
+    pub(crate) is_lacking: bool,
     /// The messages, in the order in which they began.
     pub(crate) messages: Vec<SeenMessage>,
     /// The last usage.

@@ -8,7 +8,9 @@ use std::{
 
 use rustix::{
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
+    process::{
+        Pid, PidfdFlags, Signal, WaitOptions, child_subreaper, kill_process, pidfd_open, pidfd_send_signal, waitpid,
+    },
 };
 use tokio::{task, time};
 
@@ -124,6 +126,7 @@ pub(crate) fn sweep_exactly(mark: &Mark, limit: Duration) -> Swept {
 fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
     let deadline = Instant::now() + limit;
     let mut killed = BTreeSet::new();
+    let mut adopted = BTreeSet::new();
     let mut quiet = 0;
     let mut pause = PAUSE;
     loop {
@@ -143,9 +146,15 @@ fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
                 killed.insert(stat.id());
             } else if kill(&stat.id()) == Killed::Sent {
                 killed.insert(stat.id());
+                adopted.extend(Some(stat.pid).filter(|_| stat.parent == process::id() && stat.name != KEEPER_NAME));
             }
         }
         thread::sleep(pause);
+        // Nobody else waits for what was adopted.
+        adopted.retain(|pid| {
+            let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+            matches!(waitpid(pid, WaitOptions::NOHANG), Ok(None))
+        });
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
@@ -153,6 +162,7 @@ fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
 /// What is to be ended; false beside it when a process was changing its program, so that it has to be looked at again.
 fn sweep_targets(all: &[Stat], is_ours: impl Fn(&[u8]) -> bool) -> (Vec<&Stat>, bool) {
     let own = process::id();
+    let adopts = matches!(child_subreaper(), Ok(Some(_)));
     // Should we have been started by something that carries the mark, it and its other children are spared.
     let above = above(all, own);
     let mut is_certain = true;
@@ -160,6 +170,7 @@ fn sweep_targets(all: &[Stat], is_ours: impl Fn(&[u8]) -> bool) -> (Vec<&Stat>, 
     for stat in all.iter().filter(|stat| !above.contains(&stat.pid)) {
         match mark_of(stat.pid, &is_ours) {
             Marked::Fits => marked.push(stat),
+            Marked::No if adopts && stat.parent == own && is_adopted(stat) => marked.push(stat),
             Marked::No => {}
             Marked::Unknown => is_certain = false,
         }
@@ -170,6 +181,21 @@ fn sweep_targets(all: &[Stat], is_ours: impl Fn(&[u8]) -> bool) -> (Vec<&Stat>, 
     targets.dedup_by_key(|stat| stat.pid);
     targets.retain(|stat| stat.runs() && stat.pid != own);
     (targets, is_certain)
+}
+
+/// Whether a child of ours without a mark is what a killed keeper had: whatever we start ourselves is a keeper, with its mark, and runs our own
+/// program before that.
+fn is_adopted(stat: &Stat) -> bool {
+    // ORDER: the program before the environment, so that a child which becomes a keeper meanwhile has its mark by then.
+    let own = fs::read_link("/proc/self/exe").ok();
+    if !stat.runs() || super::program(stat.id()).is_none_or(|program| Some(program) == own) {
+        return false;
+    }
+    match fs::read(format!("/proc/{}/environ", stat.pid)) {
+        Ok(environ) if environ.is_empty() => !stat::changes_program(stat.pid),
+        Ok(environ) => super::origin::marks(&environ).next().is_none(),
+        Err(_) => false,
+    }
 }
 
 /// A process and all that it descends from.

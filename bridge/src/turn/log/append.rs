@@ -1,9 +1,9 @@
 //! The writing end: it belongs to the Session's task.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io, mem,
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
     sync::Arc,
 };
@@ -20,6 +20,12 @@ use super::{
 
 /// Content up to this size is copied into one buffer with its neighbours; a larger one is written from where it is.
 const COPY_BYTES: usize = 256 << 10;
+
+/// The mode of a Turn's file.
+const MODE: u32 = 0o600;
+
+/// Its mode while observers may have seen events that it does not have: a change of it needs no room on a disk that is full.
+const MODE_LACKING: u32 = 0o700;
 
 /// One thing to append.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +109,8 @@ pub(crate) struct Recovered {
     pub(crate) log: Log,
     /// Bytes at the end that were no whole record and were cut off.
     pub(crate) cut_bytes: u64,
+    /// Whether the file did not take all events when the earlier process ended.
+    pub(crate) is_lacking: bool,
 }
 
 impl Log {
@@ -114,7 +122,7 @@ impl Log {
     pub(crate) fn create(path: &Path, limits: Limits) -> io::Result<Self> {
         #[cfg(failpoints)]
         failpoint::pass("log.create", When::Before)?;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).open(path)?;
         file.write_all_at(&file::header(), 0)?;
         #[cfg(failpoints)]
         failpoint::pass("log.create", When::After)?;
@@ -128,11 +136,12 @@ impl Log {
     /// What the system says; `InvalidData` when the file is no log or one of a later version, which leaves it alone.
     pub(crate) fn recover(path: &Path, limits: Limits, mut each: impl FnMut(u64, Bytes)) -> io::Result<Recovered> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let found = file.metadata()?.len();
+        let meta = file.metadata()?;
+        let (found, is_lacking) = (meta.len(), meta.permissions().mode() & 0o777 == MODE_LACKING);
         if !file::has_header(&file)? {
             file.set_len(0)?;
             file.write_all_at(&file::header(), 0)?;
-            return Ok(Recovered { log: Self::over(path, file, HEADER_BYTES, limits)?, cut_bytes: found });
+            return Ok(Recovered { log: Self::over(path, file, HEADER_BYTES, limits)?, cut_bytes: found, is_lacking });
         }
         // What is appended from now on may be of kinds that an older version does not know.
         file.write_all_at(&file::header(), 0)?;
@@ -158,7 +167,7 @@ impl Log {
         log.shared.begin_behind(log.last_sequence);
         log.publish();
         let cut_bytes = found.saturating_sub(log.length);
-        Ok(Recovered { log, cut_bytes })
+        Ok(Recovered { log, cut_bytes, is_lacking })
     }
 
     fn over(path: &Path, file: File, length: u64, limits: Limits) -> io::Result<Self> {
@@ -226,6 +235,10 @@ impl Log {
             Kept::Memory
         };
         if !matches!(kept, Kept::File) {
+            if self.unwritten.is_empty() {
+                // ORDER: before they are given out. The journal is told too, but may lie on the same full disk (R-DUR-2).
+                self.mark(MODE_LACKING);
+            }
             self.hold(records);
         }
         Ok(kept)
@@ -246,12 +259,20 @@ impl Log {
                 self.unwritten_bytes = 0;
                 self.stored_sequence = self.last_sequence;
                 self.shared.stored(self.stored_sequence);
+                self.mark(MODE);
                 Ok(())
             }
             Err(error) => {
                 self.unwritten = records;
                 Err(error)
             }
+        }
+    }
+
+    /// Notes in the file itself whether it lacks events.
+    fn mark(&self, mode: u32) {
+        if let Err(error) = self.file.set_permissions(Permissions::from_mode(mode)) {
+            tracing::error!(%error, "whether a Turn's file lacks events could not be noted");
         }
     }
 

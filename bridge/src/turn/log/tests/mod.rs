@@ -41,7 +41,7 @@ impl Folder {
     fn recover(&self) -> (Log, Vec<(u64, Bytes)>, u64) {
         let mut events = Vec::new();
         let each = |sequence, event| events.push((sequence, event));
-        let Recovered { log, cut_bytes } = Log::recover(&self.path(), Limits::default(), each).unwrap();
+        let Recovered { log, cut_bytes, .. } = Log::recover(&self.path(), Limits::default(), each).unwrap();
         (log, events, cut_bytes)
     }
 }
