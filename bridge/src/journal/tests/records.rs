@@ -164,10 +164,10 @@ async fn a_turn_is_found_by_its_id_with_all_that_became_of_it() {
     journal.cancel_requested(row, "bridge_stopped").await.unwrap();
     journal.acknowledge(row, 5).await.unwrap();
     journal.acknowledge(row, 3).await.unwrap();
-    journal.reserve(row, 100_000).await.unwrap();
+    journal.reserve(row, 2_000_000).await.unwrap();
     journal.reserve(row, 90_000).await.unwrap();
     journal.events_unwritten(row, 7).await.unwrap();
-    want.reserved = 100_000;
+    want.reserved = 2_000_000;
     want.unwritten = 7;
     want.native_session_id = Some("thread".to_owned());
     want.native_turn_id = Some("native".to_owned());
