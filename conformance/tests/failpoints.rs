@@ -22,6 +22,7 @@ const JOURNAL: &[(&str, u32)] = &[
     ("put_executor", 1),
     ("insert_turn", 1),
     ("turn_started", 1),
+    ("put_history", 1),
     ("insert_call", 1),
     ("store_results", 1),
     ("call_phase", 1),
@@ -40,17 +41,17 @@ const NATIVE: &[&str] = &["initialize", "thread/start", "turn/start", "answer", 
 
 #[test]
 fn the_journal_fails_up_to_the_start_of_a_turn_and_its_call() {
-    table("journal", &JOURNAL[..5].iter().map(journal).collect::<Vec<_>>());
+    table("journal", &JOURNAL[..6].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_journal_fails_between_a_result_and_the_end() {
-    table("journal", &JOURNAL[5..10].iter().map(journal).collect::<Vec<_>>());
+    table("journal", &JOURNAL[6..11].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_journal_fails_in_a_cancelled_turn_and_the_release() {
-    table("journal", &JOURNAL[10..].iter().map(journal).collect::<Vec<_>>());
+    table("journal", &JOURNAL[11..].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
