@@ -1,10 +1,14 @@
-//! What a power loss leaves: event files without their ends, or none. Sequences go on above what may have been given out, and no observer
-//! sees one twice with other content (R-DUR-2, R-EVT-1).
+//! What a power loss or a full disk leaves: event files without their ends, or none. Sequences go on above what may have been given out, no
+//! observer sees one twice with other content (R-DUR-2, R-EVT-1), and a call that was seen is abandoned (R-FN-7).
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Observed, Rig, Setup, scenario};
+use conformance::rig::{Daemon, Observed, Rig, Setup, function, scenario};
 use proto::client::{Session, TurnEvents};
 use proto::v1::{self, event::Kind};
 
@@ -25,6 +29,25 @@ async fn in_the_middle(rig: &Rig, session: &Session) -> anyhow::Result<(TurnEven
 fn event_file(rig: &Rig) -> anyhow::Result<PathBuf> {
     let session = fs::read_dir(rig.place().state().join("sessions"))?.next().context("no Session")??;
     Ok(session.path().join("turns/1.log"))
+}
+
+/// Loses what the file has from the first of these bytes on.
+fn cut_before(file: &Path, bytes: &str) -> anyhow::Result<()> {
+    let content = fs::read(file)?;
+    let at = content.windows(bytes.len()).position(|window| window == bytes.as_bytes());
+    let length = at.with_context(|| format!("the file has no {bytes}"))?;
+    Ok(fs::File::options().write(true).open(file)?.set_len(length.try_into()?)?)
+}
+
+/// The one call that was abandoned, behind the statement of what is lost.
+fn check_abandoned(later: &Observed) -> anyhow::Result<()> {
+    let abandoned = later.kinds().filter_map(|kind| match kind {
+        Kind::FunctionCallAbandoned(call) => Some((call.call_id.as_str(), call.reason())),
+        _ => None,
+    });
+    assert_eq!(abandoned.collect::<Vec<_>>(), [("c1", v1::AbandonReason::ExecutionLost)], "{:?}", later.story());
+    assert!(later.story().contains(&"events_omitted"), "the call was not lost: {:?}", later.story());
+    Ok(())
 }
 
 /// No sequence has two contents; the Turn has one end, which is the last.
@@ -101,5 +124,111 @@ fn a_file_of_somebody_else_is_put_aside_and_not_overwritten() {
         let aside = fs::read_to_string(file.with_extension("unreadable"))?;
         assert_eq!(aside, "these are the notes of somebody else");
         Ok(())
+    });
+}
+
+#[test]
+fn a_file_of_somebody_else_in_the_place_of_an_ended_turn_leaves_its_end() {
+    scenario("crash_foreign_ended", &["R-DUR-2", "R-DUR-4"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        let whole = rig.whole_turn(&session, "t-1", "hello").await?;
+        let last = whole.events.len() as u64;
+        rig.daemon.kill().await?;
+        let file = event_file(rig)?;
+        fs::write(&file, "these are the notes of somebody else")?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let mut behind = rig.client().await?.observe(session.assignment().clone(), "t-1", last - 1);
+        assert_eq!(behind.next().await?.as_ref(), whole.events.last());
+        assert_eq!(behind.next().await?, None);
+        let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(anew.story(), ["events_omitted", "turn_ended"]);
+        assert_eq!(anew.events.last(), whole.events.last());
+        // Core has all of it, so that the Turn needs no file; this one is not the Turn's.
+        assert_eq!(session.acknowledge("t-1", last).await?, last);
+        assert!(!file.exists(), "it is where it was");
+        let aside = fs::read_to_string(file.with_extension("unreadable"))?;
+        assert_eq!(aside, "these are the notes of somebody else");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_was_seen_on_a_full_disk_is_not_given_anew_after_a_kill() {
+    scenario("crash_full", &["R-DUR-2", "R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        rig.provider.script(
+            r#"[{"play": [{"text": {"chunks": ["one "], "open": true}}, {"gate": "go"},
+                {"text": {"chunks": ["two ", "three ", "four ", "five "], "open": true}}, "hang"]}]"#,
+        )?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "count").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        // Neither the event file nor the journal takes anything from now on.
+        rig.daemon.fill_disk()?;
+        rig.provider.open_gate("go");
+        while !seen.deltas().ends_with("five ") {
+            seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        }
+        let last_seen = seen.events.len() as u64;
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+
+        // The observer was ahead of the file, and still reads the end.
+        let rest = Observed::default().to_the_end(&mut events).await?;
+        check(&seen, &rest)?;
+        let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        check(&seen, &anew)?;
+        let omitted = anew.kinds().find_map(|kind| if let Kind::EventsOmitted(it) = kind { Some(it) } else { None });
+        let omitted = omitted.with_context(|| format!("nothing was lost: {:?}", anew.story()))?;
+        assert_eq!(omitted.reason(), v1::OmissionReason::BridgeRestarted);
+        assert!(omitted.first <= last_seen && omitted.last >= last_seen, "{omitted:?} of {last_seen}");
+        assert_eq!(anew.events.last(), rest.events.last());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_call_that_was_seen_and_is_lost_is_abandoned() {
+    scenario("crash_call", &["R-FN-7", "R-DUR-2"], Setup::outer(), async |rig| {
+        rig.provider.script(r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#)?;
+        let session = rig.session().await?;
+        let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
+        let mut events = rig.start_turn(&session, configuration, "t-1", "call it").await?;
+        let mut seen = Observed::default();
+        seen.call(&mut events).await?;
+        session.acknowledge("t-1", seen.events.len() as u64).await?;
+        rig.daemon.kill().await?;
+        cut_before(&event_file(rig)?, "lookup")?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let rest = Observed::default().to_the_end(&mut events).await?;
+        check(&seen, &rest)?;
+        check_abandoned(&rest)?;
+        let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        check(&seen, &anew)?;
+        check_abandoned(&anew)
+    });
+}
+
+#[test]
+fn a_call_that_was_held_in_memory_is_abandoned_after_a_kill() {
+    scenario("crash_call_held", &["R-FN-7", "R-DUR-2", "R-DUR-4"], Setup::outer(), async |rig| {
+        let large = "x".repeat(3 << 20);
+        let call = r#"{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}"#;
+        rig.provider
+            .script(&format!(r#"[{{"play": [{{"text": {{"chunks": ["{large}"]}}}}, {{"gate": "go"}}, {call}]}}]"#))?;
+        let session = rig.session().await?;
+        let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
+        let mut events = rig.start_turn(&session, configuration, "t-1", "call it").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageCompleted(_)).then_some(())).await?;
+        // The event file is larger than this, the journal is smaller: the call is stored, and its event is not.
+        rig.daemon.full_beyond(2 << 20)?;
+        rig.provider.open_gate("go");
+        seen.call(&mut events).await?;
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let rest = Observed::default().to_the_end(&mut events).await?;
+        check(&seen, &rest)?;
+        check_abandoned(&rest)
     });
 }

@@ -86,6 +86,46 @@ fn a_turn_that_completed_while_the_daemon_died_is_completed() {
 }
 
 #[test]
+fn a_message_that_was_seen_and_is_lost_is_told_under_another_id() {
+    scenario("reconciled_cut", &["R-DUR-2", "R-EVT-4"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        rig.provider
+            .script(r#"[{"play": [{"text": {"chunks": ["the answer"], "phase": "final_answer"}}, {"gate": "go"}]}]"#)?;
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        session.start(&ready, "t-1", text_input("think")).await?;
+        let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
+        let told = |kind: &Kind| match kind {
+            Kind::MessageCompleted(message) => Some(message.item_id.clone()),
+            _ => None,
+        };
+        let item = seen.until(&mut events, told).await?;
+        session.acknowledge("t-1", seen.events.len() as u64).await?;
+        rig.daemon.signal(process::Signal::STOP)?;
+        rig.provider.open_gate("go");
+        let folder = sessions(rig)?;
+        until("task_complete", || history(folder.clone()).contains("task_complete")).await?;
+        let family = rig.family()?;
+        rig.daemon.kill().await?;
+        rig.all_gone(&family).await?;
+        // The file loses the message from its start on, as in a power loss.
+        let turns = folder.ancestors().nth(3).context("the Session has no folder")?.join("turns/1.log");
+        let content = fs::read(&turns)?;
+        let start = content.windows(item.len()).position(|window| window == item.as_bytes());
+        fs::write(&turns, &content[..start.context("the file has no message")?])?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+
+        let rest = Observed::default().to_the_end(&mut events).await?;
+        assert_eq!(rest.story(), ["events_omitted", "message_started", "message_completed", "turn_ended"]);
+        rest.completed()?;
+        assert!(rest.end()?.reconciled, "{:?}", rest.end());
+        assert_eq!(rest.messages(), ["the answer"]);
+        let again: Vec<_> = rest.kinds().filter_map(told).collect();
+        assert!(again.len() == 1 && again[0] != item, "{again:?} and {item}");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_turn_that_failed_while_the_daemon_died_is_failed() {
     scenario("reconciled_failed", &["R-DUR-2", "R-EVT-5"], Setup::outer(), async |rig| {
         let session = rig.session().await?;

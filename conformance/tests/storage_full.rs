@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
@@ -289,5 +289,29 @@ fn a_state_directory_that_is_deleted_is_told_and_survived() {
         rig.daemon = Daemon::start(rig.place()).await?;
         refusal(waits.turn("t-1").await, Reason::NotFound);
         rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()
+    });
+}
+
+#[test]
+fn a_start_that_cannot_settle_a_turn_says_that_the_disk_is_full() {
+    scenario("storage_start", &["R-DUR-4", "R-DUR-2"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        let (mut events, seen) = waiting_turn(rig, &session).await?;
+        let family = rig.family()?;
+        rig.daemon.kill().await?;
+        for _ in 0..2 {
+            rig.daemon = Daemon::spawn_on_full_disk(rig.place())?;
+            let ended = rig.daemon.wait(Duration::from_secs(20)).await?;
+            assert_eq!(ended, Ended::Code(20), "{}", rig.daemon.log_tail());
+            rig.all_gone(&family).await?;
+        }
+        // With room again the Turn is ended, and nothing is lost of it.
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(whole.events[..seen.events.len()], seen.events);
+        assert_eq!(whole.end()?.cause(), v1::EndCause::ExecutionLost);
+        let rest = Observed::default().to_the_end(&mut events).await?;
+        assert_eq!(rest.story(), ["function_call_abandoned", "turn_ended"]);
+        Ok(())
     });
 }

@@ -85,9 +85,14 @@ impl Daemon {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn_program(daemon: &Path, place: &Place) -> anyhow::Result<Self> {
+        Self::spawn_command(Command::new(daemon), place)
+    }
+
+    /// The same with the program of this command, behind the arguments that it has.
+    pub(super) fn spawn_command(mut command: Command, place: &Place) -> anyhow::Result<Self> {
         let log = place.root().join("daemon.log");
         let file = File::options().create(true).append(true).open(&log).context("open the daemon's log")?;
-        let child = Command::new(daemon)
+        let child = command
             .arg("serve")
             .arg("--config")
             .arg(place.config())

@@ -3,8 +3,9 @@
 
 use anyhow::Context;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use tokio::process::Command;
 
-use super::Daemon;
+use super::{Daemon, Place, program};
 
 impl Daemon {
     /// From now on no file takes a byte.
@@ -29,6 +30,17 @@ impl Daemon {
     /// When the system refuses.
     pub fn free_disk(&self) -> anyhow::Result<()> {
         self.limit_files(None)
+    }
+
+    /// Starts a daemon for which no file takes a byte beyond the first 4 KiB, and does not wait for it.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn spawn_on_full_disk(place: &Place) -> anyhow::Result<Self> {
+        let mut command = Command::new("sh");
+        // The unit is 512 bytes.
+        command.args(["-c", r#"ulimit -S -f 8 && exec "$0" "$@""#]).arg(program("runtime-bridge")?);
+        Self::spawn_command(command, place)
     }
 
     fn limit_files(&self, current: Option<u64>) -> anyhow::Result<()> {

@@ -164,6 +164,26 @@ async fn what_the_system_refuses_is_given_out_from_memory_and_written_later() {
     assert_eq!(folder.recover().1.len(), 100);
 }
 
+#[test]
+fn a_file_that_lacks_events_is_marked_until_it_has_them() {
+    let folder = Folder::new();
+    let mut log = folder.log(Limits::default());
+    let mode = || fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777;
+    let is_lacking = || Log::recover(&folder.path(), Limits::default(), |_, _| ()).unwrap().is_lacking;
+    grow(&mut log, 2);
+    assert_eq!((mode(), is_lacking()), (0o600, false));
+    log.refuse_writes(&folder.path());
+    for sequence in 3..=4 {
+        log.append(&[Record::Event { bytes: event(sequence) }]).unwrap();
+        assert_eq!((mode(), is_lacking()), (0o700, true), "before event {sequence} is given out");
+    }
+    log.store().unwrap_err();
+    assert_eq!((mode(), is_lacking()), (0o700, true));
+    log.allow_writes(&folder.path());
+    log.store().unwrap();
+    assert_eq!((mode(), is_lacking()), (0o600, false));
+}
+
 #[tokio::test]
 async fn an_omission_stands_for_its_whole_range() {
     for limits in [Limits::default(), none()] {
