@@ -126,7 +126,8 @@ pub(crate) fn sweep_exactly(mark: &Mark, limit: Duration) -> Swept {
 fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
     let deadline = Instant::now() + limit;
     let mut killed = BTreeSet::new();
-    let mut adopted = BTreeSet::new();
+    let adopts = matches!(child_subreaper(), Ok(Some(_)));
+    let mut adopted: BTreeSet<ProcessId> = BTreeSet::new();
     let mut quiet = 0;
     let mut pause = PAUSE;
     loop {
@@ -146,14 +147,17 @@ fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
                 killed.insert(stat.id());
             } else if kill(&stat.id()) == Killed::Sent {
                 killed.insert(stat.id());
-                adopted.extend(Some(stat.pid).filter(|_| stat.parent == process::id() && stat.name != KEEPER_NAME));
+                adopted.extend(Some(stat.id()).filter(|_| adopts && stat.name != KEEPER_NAME));
             }
         }
         thread::sleep(pause);
-        // Nobody else waits for what was adopted.
-        adopted.retain(|pid| {
-            let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-            matches!(waitpid(pid, WaitOptions::NOHANG), Ok(None))
+        // Nobody else waits for what was adopted; what is not ours yet becomes so when its parent is gone.
+        adopted.retain(|id| {
+            let Some(pid) = i32::try_from(id.pid).ok().and_then(Pid::from_raw) else { return false };
+            match waitpid(Some(pid), WaitOptions::NOHANG) {
+                Ok(waited) => waited.is_none(),
+                Err(_) => stat::read(id.pid).is_some_and(|stat| stat.id() == *id),
+            }
         });
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -183,19 +187,23 @@ fn sweep_targets(all: &[Stat], is_ours: impl Fn(&[u8]) -> bool) -> (Vec<&Stat>, 
     (targets, is_certain)
 }
 
-/// Whether a child of ours without a mark is what a killed keeper had: whatever we start ourselves is a keeper, with its mark, and runs our own
-/// program before that.
+/// Whether a child of ours without a mark is what a killed keeper had: whatever we start ourselves is a keeper, with its mark, and before that
+/// it is a copy of ourselves. A tool may run our program too, but not with our environment and arguments.
 fn is_adopted(stat: &Stat) -> bool {
-    // ORDER: the program before the environment, so that a child which becomes a keeper meanwhile has its mark by then.
-    let own = fs::read_link("/proc/self/exe").ok();
-    if !stat.runs() || super::program(stat.id()).is_none_or(|program| Some(program) == own) {
+    // ORDER: a program that is whole, its environment, and still the same program: a child of ours that becomes a keeper meanwhile is looked at
+    // again, and an environment that is empty is not the one of a program that was just being set up.
+    let before = super::program(stat.id());
+    if !stat.runs() || before.is_none() || stat::changes_program(stat.pid) {
         return false;
     }
-    match fs::read(format!("/proc/{}/environ", stat.pid)) {
-        Ok(environ) if environ.is_empty() => !stat::changes_program(stat.pid),
-        Ok(environ) => super::origin::marks(&environ).next().is_none(),
-        Err(_) => false,
-    }
+    let of = |pid: &str, what| fs::read(format!("/proc/{pid}/{what}")).ok();
+    let pid = stat.pid.to_string();
+    let Some(environ) = of(&pid, "environ") else { return false };
+    let is_copy =
+        of("self", "environ").is_none_or(|own| own == environ) && of("self", "cmdline") == of(&pid, "cmdline");
+    let is_ours = is_copy && before == fs::read_link("/proc/self/exe").ok();
+    let is_same = !stat::changes_program(stat.pid) && super::program(stat.id()) == before;
+    is_same && !is_ours && super::origin::marks(&environ).next().is_none()
 }
 
 /// A process and all that it descends from.
