@@ -9,6 +9,7 @@ use conformance::child::codex::{self, Fault, Place};
 use conformance::rig::{Codex, Observed, Setup, refusal, scenario};
 use proto::v1::{self, CancelOutcome, Reason, event::Kind};
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::task::JoinSet;
 
 #[test]
 fn a_probe_that_hangs_does_not_hold_up_a_session_that_runs() {
@@ -26,14 +27,16 @@ fn a_probe_that_hangs_does_not_hold_up_a_session_that_runs() {
         fs::set_permissions(&aside, fs::Permissions::from_mode(0o755))?;
         fs::rename(&aside, &path)?;
         let (same, configuration) = (session.clone(), rig.configuration(Vec::new()));
-        let asks = tokio::spawn(async move { same.prepare(configuration, Vec::new()).await });
+        let mut asks = JoinSet::new();
+        asks.spawn(async move { same.prepare(configuration, Vec::new()).await });
         let probe = rig.wait_for_process(|process| process.command == "sleep 7600").await?;
         assert_eq!(session.turn("t-1").await?.phase(), v1::TurnPhase::Running);
         assert_eq!(session.cancel("t-1", Some(Duration::ZERO)).await?.outcome(), CancelOutcome::Pending);
-        assert!(!asks.is_finished() && probe.runs_in(&rig.family()?), "the probe was waited for");
+        assert!(asks.try_join_next().is_none() && probe.runs_in(&rig.family()?), "the probe was waited for");
         let pid = i32::try_from(probe.pid).ok().and_then(Pid::from_raw).context("no process id")?;
         kill_process(pid, Signal::KILL)?;
-        refusal(asks.await?, Reason::HarnessUnavailable);
+        let asked = asks.join_next().await.context("nobody asked")?;
+        refusal(asked?, Reason::HarnessUnavailable);
         session.release(false).await?;
         Ok(())
     });

@@ -273,6 +273,7 @@ fn outlive_file_limits() {
 /// A tool has our uid and can kill its keeper. What the keeper had then comes to us instead of to the first process of the machine, so that the
 /// gate still knows where it comes from and a sweep ends it (R-SEC-1, R-CAN-4). Not for a process that has children of its own kind.
 pub(crate) fn outlive_keepers() {
+    adapters::native::tree::spare_children();
     if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
         tracing::warn!(%error, "what a killed keeper leaves is not known as its");
     }

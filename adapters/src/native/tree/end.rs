@@ -2,7 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, process, thread,
+    fs, process,
+    sync::OnceLock,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -123,6 +125,15 @@ pub(crate) fn sweep_exactly(mark: &Mark, limit: Duration) -> Swept {
     sweep_where(limit, |value| value == mark.as_str().as_bytes())
 }
 
+/// Children that we had before we adopted any: whoever started us may have left them to us.
+static OLDER: OnceLock<BTreeSet<ProcessId>> = OnceLock::new();
+
+/// From now on, a child of ours that is not there yet may be what a killed keeper had. For the start of a daemon, before it adopts.
+pub fn spare_children() {
+    let own = process::id();
+    let _ = OLDER.set(stat::all().iter().filter(|stat| stat.parent == own).map(Stat::id).collect());
+}
+
 fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
     let deadline = Instant::now() + limit;
     let mut killed = BTreeSet::new();
@@ -193,7 +204,11 @@ fn is_adopted(stat: &Stat) -> bool {
     // ORDER: a program that is whole, its environment, and still the same program: a child of ours that becomes a keeper meanwhile is looked at
     // again, and an environment that is empty is not the one of a program that was just being set up.
     let before = super::program(stat.id());
-    if !stat.runs() || before.is_none() || stat::changes_program(stat.pid) {
+    if OLDER.get().is_some_and(|older| older.contains(&stat.id()))
+        || !stat.runs()
+        || before.is_none()
+        || stat::changes_program(stat.pid)
+    {
         return false;
     }
     let of = |pid: &str, what| fs::read(format!("/proc/{pid}/{what}")).ok();
