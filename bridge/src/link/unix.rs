@@ -157,12 +157,10 @@ impl Gate {
         if self.refuse_tools {
             let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
             let pid = pid.ok_or("its process cannot be told")?;
-            // What a killed keeper had comes to the daemon, and may have no mark (`outlive_keepers`). A Core in this very process is none of it.
-            let mut keepers = self.keepers.all();
-            keepers.extend(Some(std::process::id()).filter(|own| *own != pid));
-            match tree::is_descendant_or_marked(pid, &keepers, &Mark::prefix(&self.state_id)) {
-                Ok(false) => {}
-                Ok(true) => return Err(format!("process {pid} belongs to a Harness")),
+            match tree::is_descendant_or_marked(pid, &self.keepers.all(), &Mark::prefix(&self.state_id)) {
+                // What a killed keeper had comes to the daemon, and may have no mark.
+                Ok(false) if !tree::is_adopted_by_us(pid) => {}
+                Ok(_) => return Err(format!("process {pid} belongs to a Harness")),
                 Err(unexaminable) => return Err(format!("process {pid} cannot be examined: {unexaminable}")),
             }
         }

@@ -134,10 +134,37 @@ pub fn spare_children() {
     let _ = OLDER.set(stat::all().iter().filter(|stat| stat.parent == own).map(Stat::id).collect());
 }
 
+/// Whether what a killed keeper had comes to this process. The first process of a machine or container gets all orphans, so there nothing is told
+/// by it.
+fn adopts() -> bool {
+    process::id() != 1 && matches!(child_subreaper(), Ok(Some(_)))
+}
+
+/// Whether a process comes from a keeper that was killed: it descends from a child of ours that was not there when we started. What cannot be
+/// examined counts as such. Keepers that live have their children too, so this is for what does not descend from one.
+#[must_use]
+pub fn is_adopted_by_us(pid: u32) -> bool {
+    let own = process::id();
+    if !adopts() || pid == own {
+        return false;
+    }
+    let mut at = stat::read(pid);
+    while let Some(stat) = at {
+        if stat.parent == own {
+            return OLDER.get().is_none_or(|older| !older.contains(&stat.id()));
+        }
+        if stat.parent == 0 {
+            return false;
+        }
+        at = stat::read(stat.parent);
+    }
+    true
+}
+
 fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
     let deadline = Instant::now() + limit;
     let mut killed = BTreeSet::new();
-    let adopts = matches!(child_subreaper(), Ok(Some(_)));
+    let adopts = adopts();
     let mut adopted: BTreeSet<ProcessId> = BTreeSet::new();
     let mut quiet = 0;
     let mut pause = PAUSE;
@@ -177,7 +204,7 @@ fn sweep_where(limit: Duration, is_ours: impl Fn(&[u8]) -> bool) -> Swept {
 /// What is to be ended; false beside it when a process was changing its program, so that it has to be looked at again.
 fn sweep_targets(all: &[Stat], is_ours: impl Fn(&[u8]) -> bool) -> (Vec<&Stat>, bool) {
     let own = process::id();
-    let adopts = matches!(child_subreaper(), Ok(Some(_)));
+    let adopts = adopts();
     // Should we have been started by something that carries the mark, it and its other children are spared.
     let above = above(all, own);
     let mut is_certain = true;
