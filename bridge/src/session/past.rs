@@ -100,10 +100,9 @@ impl Past {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(Front::ended(self.snapshot.acknowledged, self.terminal()))
             }
-            // It is put aside like one that is found at a start, so that nothing removes it and the end can be read.
+            // Like one that is found at a start.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                tracing::warn!(path = %file.display(), %error, "the events of a Turn are lost");
-                std::fs::rename(file, file.with_extension("unreadable"))?;
+                log::put_aside(file, &error)?;
                 Ok(Front::ended(self.snapshot.acknowledged, self.terminal()))
             }
             opened => opened,
@@ -243,10 +242,9 @@ impl Owner {
         }
         let (acknowledged, number) = (past.snapshot.acknowledged, past.number);
         if acknowledged == last
-            && let Err(error) = std::fs::remove_file(self.turn_file(number))
-            && error.kind() != std::io::ErrorKind::NotFound
+            && let Err(error) = log::let_go(&self.turn_file(number))
         {
-            tracing::warn!(turn_id, %error, "an acknowledged file could not be removed");
+            tracing::warn!(turn_id, %error, "an acknowledged file could not be removed; it is tried again");
         }
         Ok(acknowledged)
     }

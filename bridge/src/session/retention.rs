@@ -15,6 +15,7 @@ use crate::{
     clock,
     journal::{self, EndedEvents, SessionName},
     refusal::{Reason, Refusal},
+    turn::log,
 };
 
 /// Turns, and Sessions, that one round looks at.
@@ -99,9 +100,8 @@ async fn remove_events(
         let size = fs::metadata(&path).map_or(0, |meta| meta.len());
         // ORDER: it is told that the events are gone before they are.
         shared.journal.events_gone(turn.turn).await?;
-        match fs::remove_file(&path) {
+        match log::let_go(&path) {
             Ok(()) => tracing::info!(turn_id = turn.turn_id, size, "the events of a Turn are not kept any longer"),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(path = %path.display(), %error, "an event file could not be removed"),
         }
         bytes = bytes.saturating_sub(size);

@@ -22,6 +22,7 @@ use bytes::Bytes;
 
 pub(crate) use self::{
     append::{Kept, Log, Record, Recovered},
+    file::{let_go, put_aside},
     front::{Front, Terminal, Trace},
     payload::Payload,
     reader::{Next, Omission, Reader, Why},
