@@ -125,7 +125,8 @@ impl Drain {
         self.state.subscribe()
     }
 
-    pub(super) fn begun(&self) -> CancellationToken {
+    /// Cancelled when nothing new begins any more.
+    pub(crate) fn begun(&self) -> CancellationToken {
         self.begun.clone()
     }
 
