@@ -198,6 +198,37 @@ fn what_only_the_file_does_not_take_is_seen_by_those_who_are_there() {
 }
 
 #[test]
+fn what_the_file_took_after_all_is_not_lost_in_a_crash() {
+    scenario("storage_again", &["R-DUR-2", "R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+        let text = |chunk: &str| json!({"text": {"chunks": [chunk]}});
+        let steps = json!([{"play": [
+            text(&"x".repeat(3 << 20)), {"gate": "full"}, text("held"), {"gate": "free"}, text("stored"), "hang"]}]);
+        rig.provider.script(&steps.to_string())?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, completed).await?;
+        rig.daemon.full_beyond(2 << 20)?;
+        rig.provider.open_gate("full");
+        seen.until(&mut events, completed).await?;
+        rig.daemon.wait_for_logs("they are held in memory", 1).await?;
+        rig.daemon.free_disk()?;
+        rig.daemon.wait_for_logs("the events of a Turn are stored again", 1).await?;
+        // What comes behind is given out once the journal knows.
+        rig.provider.open_gate("free");
+        seen.until(&mut events, completed).await?;
+
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(omissions(&anew), [], "nothing was lost: {:?}", anew.story());
+        assert_eq!(anew.events[..seen.events.len()], seen.events);
+        assert_eq!(anew.end()?.cause(), v1::EndCause::ExecutionLost);
+        anew.check_order()
+    });
+}
+
+#[test]
 fn what_is_held_in_memory_has_a_bound() {
     let setup = Setup::outer().with("limits.turn_held_bytes = 16384");
     scenario("storage_bound", &["R-DUR-4", "R-EVT-5", "R-EVT-8"], setup, async |rig| {
