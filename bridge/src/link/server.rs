@@ -25,7 +25,7 @@ const RUNTIME: &str = "runtime_bridge.v1.Runtime";
 pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) providers: Providers,
-    pub(crate) observers: service::Observers,
+    pub(crate) streams: service::Streams,
 }
 
 /// The server broke.
@@ -52,7 +52,7 @@ pub(crate) async fn serve(
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let Server { registry, providers, observers } = server;
+    let Server { registry, providers, streams } = server;
     let drain = registry.shared().drain.begun();
     let serving = tonic::transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
-        .add_service(service::server(registry, providers, observers))
+        .add_service(service::server(registry, providers, streams))
         .serve_with_incoming_shutdown(connections, stop.cancelled_owned());
     tokio::pin!(serving);
     tokio::select! {
