@@ -162,7 +162,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         )),
         idle: Arc::new(IdleExecutors::default()),
         declared: declaring::Declared::default(),
-        drain: Arc::new(Drain::new(settings.limits.drain_timeout)),
+        drain: Arc::new(Drain::new(settings.limits.drain_timeout, settings.limits.settlement)),
         keepers: Keepers::default(),
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
