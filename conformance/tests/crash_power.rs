@@ -143,11 +143,38 @@ fn a_file_of_somebody_else_in_the_place_of_an_ended_turn_leaves_its_end() {
         let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
         assert_eq!(anew.story(), ["events_omitted", "turn_ended"]);
         assert_eq!(anew.events.last(), whole.events.last());
-        // Core has all of it, so that the Turn needs no file; this one is not the Turn's.
+        acknowledged_and_put_aside(&session, last, &file).await
+    });
+}
+
+/// Core has all of a Turn, so that it needs no file; the one in its place is not the Turn's.
+async fn acknowledged_and_put_aside(session: &Session, last: u64, file: &Path) -> anyhow::Result<()> {
+    assert_eq!(session.acknowledge("t-1", last).await?, last);
+    assert!(!file.exists(), "it is where it was");
+    let aside = fs::read_to_string(file.with_extension("unreadable"))?;
+    assert_eq!(aside, "these are the notes of somebody else");
+    Ok(())
+}
+
+#[test]
+fn a_file_of_somebody_else_is_put_aside_when_nobody_has_looked_into_it() {
+    scenario("crash_foreign_unseen", &["R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        let whole = rig.whole_turn(&session, "t-1", "hello").await?;
+        let last = whole.events.len() as u64;
+        rig.daemon.kill().await?;
+        let file = event_file(rig)?;
+        let own = fs::read(&file)?;
+        fs::write(&file, "these are the notes of somebody else")?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        acknowledged_and_put_aside(&session, last, &file).await?;
+        // A file of ours goes.
+        fs::remove_file(file.with_extension("unreadable"))?;
+        fs::write(&file, own)?;
         assert_eq!(session.acknowledge("t-1", last).await?, last);
-        assert!(!file.exists(), "it is where it was");
-        let aside = fs::read_to_string(file.with_extension("unreadable"))?;
-        assert_eq!(aside, "these are the notes of somebody else");
+        assert!(!file.exists() && !file.with_extension("unreadable").exists(), "a file of ours is kept");
+        let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(anew.story(), ["events_omitted", "turn_ended"]);
         Ok(())
     });
 }

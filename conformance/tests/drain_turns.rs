@@ -59,6 +59,33 @@ fn what_runs_finishes_and_nothing_new_begins() {
     });
 }
 
+/// Who routes by health sends nothing more to a daemon that drains, and what is under way goes on.
+#[test]
+fn health_says_that_a_daemon_which_drains_does_not_serve() {
+    scenario("drain_health", &["R-DUR-3", "R-OBS-1"], Setup::outer().with(LONG), async |rig| {
+        rig.provider.script(&format!("[{HELD}]"))?;
+        let session = rig.session().await?;
+        let mut events = held(rig, &session).await?;
+        let mut told = Vec::new();
+        for service in ["", "runtime_bridge.v1.Runtime"] {
+            let mut health = rig.daemon.watch_health(service).await?;
+            assert!(health.serves().await?, "{service:?} before the drain");
+            told.push((service, health));
+        }
+        let (drain, _watch) = begin(rig).await?;
+        for (service, health) in &mut told {
+            assert!(!health.serves().await?, "{service:?} in the drain");
+        }
+        rig.provider.open_gate("go");
+        Observed::default().to_the_end(&mut events).await?.completed()?;
+        drain.over().await?;
+        for (service, _) in told {
+            assert!(!rig.daemon.watch_health(service).await?.serves().await?, "{service:?} after the drain");
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn a_turn_that_only_waits_holds_nothing_up() {
     scenario("drain_waiting", &["R-DUR-3", "R-FN-7", "R-EVT-3"], Setup::outer().with(LONG), async |rig| {

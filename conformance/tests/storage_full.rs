@@ -197,6 +197,62 @@ fn what_only_the_file_does_not_take_is_seen_by_those_who_are_there() {
     });
 }
 
+/// A Turn whose end the disk does not take holds up who asks for a drain no longer than its settlement may take, and no stop.
+#[test]
+fn a_drain_on_a_full_disk_is_answered_and_the_daemon_leaves() {
+    let setup = Setup::outer().with("limits.drain_timeout_ms = 300\nlimits.settlement_ms = 2000");
+    scenario("storage_drain", &["R-DUR-3", "R-DUR-4"], setup, async |rig| {
+        let session = rig.session().await?;
+        let (_events, seen) = waiting_turn(rig, &session).await?;
+        let family = rig.family()?;
+        rig.daemon.fill_disk()?;
+        let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
+        let named: Vec<_> = answer.waiting_turns.iter().map(|turn| turn.turn_id.as_str()).collect();
+        assert_eq!((named, answer.interrupted_turns.len(), answer.executors_unconfirmed), (vec!["t-1"], 0, 1));
+        // An end that could not be told after a restart is none.
+        assert_eq!(session.turn("t-1").await?.phase(), v1::TurnPhase::Settling);
+        assert_eq!(rig.daemon.terminate().await?, Ended::Code(0), "{}", rig.daemon.log_tail());
+        rig.all_gone(&family).await?;
+        // The next start knows what this one could not store.
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(whole.events[..seen.events.len()], seen.events);
+        assert_ne!(whole.end()?.status(), v1::TurnStatus::Completed);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_the_file_took_after_all_is_not_lost_in_a_crash() {
+    scenario("storage_again", &["R-DUR-2", "R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+        let text = |chunk: &str| json!({"text": {"chunks": [chunk]}});
+        let steps = json!([{"play": [
+            text(&"x".repeat(3 << 20)), {"gate": "full"}, text("held"), {"gate": "free"}, text("stored"), "hang"]}]);
+        rig.provider.script(&steps.to_string())?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, completed).await?;
+        rig.daemon.full_beyond(2 << 20)?;
+        rig.provider.open_gate("full");
+        seen.until(&mut events, completed).await?;
+        rig.daemon.wait_for_logs("they are held in memory", 1).await?;
+        rig.daemon.free_disk()?;
+        rig.daemon.wait_for_logs("the events of a Turn are stored again", 1).await?;
+        // What comes behind is given out once the journal knows.
+        rig.provider.open_gate("free");
+        seen.until(&mut events, completed).await?;
+
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(omissions(&anew), [], "nothing was lost: {:?}", anew.story());
+        assert_eq!(anew.events[..seen.events.len()], seen.events);
+        assert_eq!(anew.end()?.cause(), v1::EndCause::ExecutionLost);
+        anew.check_order()
+    });
+}
+
 #[test]
 fn what_is_held_in_memory_has_a_bound() {
     let setup = Setup::outer().with("limits.turn_held_bytes = 16384");

@@ -1,6 +1,7 @@
 //! What is kept how long (R-DUR-4): events that nobody acknowledged go after a while, or the oldest when there are too many; a released
 //! Session is forgotten after a while, with its home.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
@@ -132,4 +133,57 @@ fn a_released_session_is_forgotten_with_its_home() {
         assert!(stays.turn("t-1").await?.ended.is_some());
         Ok(())
     });
+}
+
+/// What a daemon leaves that dies between the record of an acknowledgement and the removal of the file.
+#[test]
+fn an_acknowledged_file_that_is_left_goes_at_the_next_start() {
+    // The first look is at the start, and the next one after this scenario.
+    scenario("retention_acknowledged", &["R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+        let sessions = [rig.session().await?, rig.session().await?];
+        let mut left = Vec::new();
+        for session in &sessions {
+            let before = event_files(rig)?;
+            let seen = rig.whole_turn(session, "t-1", "hello").await?;
+            let mut files = event_files(rig)?;
+            files.retain(|file| !before.contains(file));
+            let [file] = &files[..] else { anyhow::bail!("{files:?}") };
+            left.push((file.clone(), std::fs::read(file)?));
+            session.acknowledge("t-1", seen.events.len() as u64).await?;
+            assert!(!file.exists());
+        }
+        rig.daemon.kill().await?;
+        std::fs::write(&left[0].0, &left[0].1)?;
+        std::fs::write(&left[1].0, "these are the notes of somebody else")?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        // Nobody tells when the look is over.
+        let mut interval = tokio::time::interval(Duration::from_millis(20));
+        while left.iter().any(|(file, _)| file.exists()) {
+            interval.tick().await;
+        }
+        assert_eq!(event_files(rig)?, [left[1].0.with_extension("unreadable")], "it was not one of ours");
+        for session in &sessions {
+            let anew = observe(rig, session, "t-1", 0).await?;
+            assert_eq!(anew.story(), ["events_omitted", "turn_ended"]);
+        }
+        Ok(())
+    });
+}
+
+fn event_files(rig: &Rig) -> anyhow::Result<Vec<PathBuf>> {
+    let sessions = rig.place().state().join("sessions");
+    let mut files = Vec::new();
+    for session in entries(&sessions)? {
+        files.extend(entries(&session.join("turns"))?);
+    }
+    Ok(files)
+}
+
+/// What is in a folder, which need not be there.
+fn entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }

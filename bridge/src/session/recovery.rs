@@ -19,7 +19,7 @@ use crate::{
     journal::{self, CallRecord, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
         event::{Event, Omitted},
-        log::{Kept, Log, Record, Recovered},
+        log::{self, Kept, Log, Record, Recovered},
     },
 };
 
@@ -96,9 +96,8 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
             (Some(log), last, recovery.end())
         }
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
-            // What cannot be read is put aside; the journal alone has the end of this Turn.
-            drop(std::fs::rename(&path, path.with_extension("unreadable")));
+            // The journal alone has the end of this Turn.
+            drop(log::put_aside(&path, &error));
             given.at_least = given.at_most;
             let log = Log::create(&path, shared.limits.log);
             let last = if log.is_ok() { 0 } else { given.at_most };
