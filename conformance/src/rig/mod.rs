@@ -22,7 +22,7 @@ use proto::client::{Client, Endpoint};
 pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
-pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_result};
+pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use order::name;
@@ -35,9 +35,6 @@ use crate::child::FaultChild;
 use crate::provider::Provider;
 use crate::script::child::Program;
 use crate::script::provider::Step;
-
-/// The variable that arms failpoints.
-const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
 
 /// Which program stands at the daemon's Codex path.
 #[derive(Debug, Clone, Default)]
@@ -105,8 +102,7 @@ impl Rig {
         let mut place = Place::make()?;
         place.environment = setup.environment;
         if let Some(armed) = setup.failpoints {
-            place.daemon = Some(failpoints()?);
-            place.environment.push((FAILPOINTS.into(), armed));
+            place.arm(armed)?;
         }
         let (child, codex) = match setup.codex {
             Codex::Real => (None, codex()?),
@@ -161,9 +157,18 @@ impl Rig {
         Ok(())
     }
 
+    /// The next daemon of this rig is one that was built with failpoints, and is armed with these.
+    ///
+    /// # Errors
+    /// When it was not built.
+    pub fn arm(&mut self, armed: &str) -> anyhow::Result<()> {
+        self.disarm();
+        self.place.arm(armed.into())
+    }
+
     /// The next daemon of this rig is armed with no failpoints.
     pub fn disarm(&mut self) {
-        self.place.environment.retain(|(name, _)| name != FAILPOINTS);
+        self.place.disarm();
     }
 
     /// The daemon's descendants at this moment, and what else carries one of their marks.
