@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, scenario};
+use conformance::rig::{Daemon, Observed, Rig, Setup, lookup, scenario};
 use proto::client::{Session, TurnEvents};
 use proto::v1::{self, event::Kind};
 
@@ -181,12 +181,8 @@ fn what_was_seen_on_a_full_disk_is_not_given_anew_after_a_kill() {
 #[test]
 fn a_call_that_was_seen_and_is_lost_is_abandoned() {
     scenario("crash_call", &["R-FN-7", "R-DUR-2"], Setup::outer(), async |rig| {
-        rig.provider.script(r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#)?;
         let session = rig.session().await?;
-        let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
-        let mut events = rig.start_turn(&session, configuration, "t-1", "call it").await?;
-        let mut seen = Observed::default();
-        seen.call(&mut events).await?;
+        let (mut events, seen) = rig.waiting(&session).await?;
         session.acknowledge("t-1", seen.events.len() as u64).await?;
         rig.daemon.kill().await?;
         cut_before(&rig.place().event_file()?, "lookup")?;
@@ -203,15 +199,8 @@ fn a_call_that_was_seen_and_is_lost_is_abandoned() {
 #[test]
 fn a_call_that_was_held_in_memory_is_abandoned_after_a_kill() {
     scenario("crash_call_held", &["R-FN-7", "R-DUR-2", "R-DUR-4"], Setup::outer(), async |rig| {
-        let large = "x".repeat(3 << 20);
-        let call = r#"{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}"#;
-        rig.provider
-            .script(&format!(r#"[{{"play": [{{"text": {{"chunks": ["{large}"]}}}}, {{"gate": "go"}}, {call}]}}]"#))?;
         let session = rig.session().await?;
-        let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
-        let mut events = rig.start_turn(&session, configuration, "t-1", "call it").await?;
-        let mut seen = Observed::default();
-        seen.until(&mut events, |kind| matches!(kind, Kind::MessageCompleted(_)).then_some(())).await?;
+        let (mut events, mut seen) = rig.at_a_gate(&session, &"x".repeat(3 << 20), &[lookup("{}")]).await?;
         // The event file is larger than this, the journal is smaller: the call is stored, and its event is not.
         rig.daemon.full_beyond(2 << 20)?;
         rig.provider.open_gate("go");

@@ -3,6 +3,7 @@
 //!
 //! The daemon is one that was built with failpoints. In an ordinary run each point has one of its faults, in turn; with
 //! `RUNTIME_BRIDGE_LONG` it has all of them. Writes that such a Turn does not come to are in `failpoints_rare`.
+#![expect(clippy::unwrap_used, reason = "a tree that cannot be read is a failed test")]
 
 use std::collections::BTreeSet;
 use std::fs;

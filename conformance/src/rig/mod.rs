@@ -7,6 +7,7 @@ mod config;
 mod core;
 mod daemon;
 mod footprint;
+mod held;
 mod order;
 mod place;
 mod process;
@@ -25,6 +26,7 @@ pub use config::{Config, Isolation, Roots};
 pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
+pub use held::lookup;
 pub use order::name;
 pub use place::{Place, codex, failpoints, program};
 pub use process::{Process, processes};
@@ -195,6 +197,15 @@ impl Rig {
     /// When none does within 10 s.
     pub async fn wait_for_process(&self, fits: impl Fn(&Process) -> bool) -> anyhow::Result<Process> {
         process::appears(self.daemon.pid(), self.place.root(), fits).await
+    }
+
+    /// Codex itself, whose command line its keeper has in its own.
+    ///
+    /// # Errors
+    /// When none runs.
+    pub fn harness(&self) -> anyhow::Result<Process> {
+        let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
+        self.family()?.into_iter().find(|process| is_codex(&process.command)).context("no Codex runs")
     }
 
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.
