@@ -271,7 +271,8 @@ impl Ledger {
         }
         whole.check_order()?;
         anyhow::ensure!(whole.end()? == &ended, "{turn_id} has two ends: {ended:?}, {:?}", whole.end());
-        anyhow::ensure!(turn.last_sequence == whole.events.len() as u64, "{turn_id}: {turn:?}");
+        let last = whole.events.last().map(|event| event.sequence);
+        anyhow::ensure!(Some(turn.last_sequence) == last, "{turn_id}: {turn:?}");
         anyhow::ensure!(turn.required_actions.is_empty(), "{turn_id} is over and waits: {turn:?}");
         Ok(Some(whole))
     }

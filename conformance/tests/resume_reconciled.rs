@@ -144,21 +144,15 @@ fn a_turn_that_failed_while_the_daemon_died_is_failed() {
 fn a_turn_that_was_cancelled_when_the_daemon_died_is_cancelled() {
     scenario("reconciled_cancelled", &["R-DUR-2", "R-EVT-3", "R-CAN-1"], Setup::outer(), async |rig| {
         let session = rig.session().await?;
-        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["one"], "open": true}}, {"gate": "never"}]}]"#)?;
-        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
-        session.start(&ready, "t-1", text_input("think")).await?;
-        let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
-        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        rig.half_way(&session, rig.configuration(Vec::new()), "t-1").await?;
         // Codex is held, so that it is the daemon's death that ends it, with the cancel on disk.
-        let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
-        let harness = rig.wait_for_process(|one| is_codex(&one.command)).await?;
-        let pid = i32::try_from(harness.pid).ok().and_then(process::Pid::from_raw).context("no process id")?;
-        process::kill_process(pid, process::Signal::STOP)?;
+        let harness = rig.harness()?;
+        harness.signal(process::Signal::STOP)?;
         let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
         assert_eq!(pending.outcome(), v1::CancelOutcome::Pending);
         let family = rig.family()?;
         rig.daemon.kill().await?;
-        process::kill_process(pid, process::Signal::CONT)?;
+        harness.signal(process::Signal::CONT)?;
         rig.all_gone(&family).await?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let turn = session.turn("t-1").await?;

@@ -4,35 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result, until_refused};
 use proto::client::{Error, Session};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
-
-/// Asks until the answer is a refusal for this reason.
-async fn until_refused<T: std::fmt::Debug>(
-    reason: Reason,
-    ask: impl AsyncFn() -> Result<T, Error>,
-) -> conformance::rig::Refused {
-    let mut interval = tokio::time::interval(Duration::from_millis(20));
-    loop {
-        let answer = ask().await;
-        if matches!(&answer, Err(error) if error.reason() == Some(reason)) {
-            return refusal(answer, reason);
-        }
-        interval.tick().await;
-    }
-}
-
-async fn observe(rig: &Rig, session: &Session, turn_id: &str, after: u64) -> Result<Observed, Error> {
-    let client = rig.client().await.map_err(|error| panic!("{error:?}"))?;
-    let mut events = client.observe(session.assignment().clone(), turn_id, after);
-    let mut seen = Observed::default();
-    while let Some(event) = events.next().await? {
-        seen.events.push(event);
-    }
-    Ok(seen)
-}
 
 /// A Turn whose call has large arguments.
 async fn turn_with_a_call(rig: &Rig, session: &Session) -> anyhow::Result<(Observed, v1::PayloadRef)> {
@@ -66,10 +41,10 @@ fn events_that_nobody_acknowledged_go_and_the_end_stays() {
                 rig.daemon = Daemon::start(rig.place()).await?;
             }
             for after in [0, last - 2] {
-                let gone = until_refused(Reason::EventsGone, async || observe(rig, &session, "t-1", after).await).await;
+                let gone = until_refused(Reason::EventsGone, async || rig.observe(&session, "t-1", after).await).await;
                 gone.with("first_available", &last.to_string());
             }
-            let end = observe(rig, &session, "t-1", last - 1).await?;
+            let end = rig.observe(&session, "t-1", last - 1).await?;
             assert_eq!(end.events[..], seen.events[seen.events.len() - 1..]);
             refusal(session.payload("t-1", &payload).await, Reason::EventsGone);
             // The Turn, its call and its result are kept.
@@ -80,7 +55,7 @@ fn events_that_nobody_acknowledged_go_and_the_end_stays() {
         }
         // What is acknowledged in the meantime is no loss.
         session.acknowledge("t-1", last - 1).await?;
-        let rest = observe(rig, &session, "t-1", 0).await?;
+        let rest = rig.observe(&session, "t-1", 0).await?;
         assert!(matches!(rest.events[0].kind, Some(Kind::EventsOmitted(_))), "{:?}", rest.story());
         assert_eq!(rest.end()?, seen.end()?);
         Ok(())
@@ -99,9 +74,9 @@ fn the_oldest_events_go_first_where_there_are_too_many() {
             turns.push(rig.whole_turn(session, "t-1", "talk").await?);
         }
         // Each has its deltas and its message: two fit.
-        until_refused(Reason::EventsGone, async || observe(rig, &sessions[0], "t-1", 0).await).await;
+        until_refused(Reason::EventsGone, async || rig.observe(&sessions[0], "t-1", 0).await).await;
         for (session, turn) in sessions.iter().zip(&turns).skip(1) {
-            assert_eq!(observe(rig, session, "t-1", 0).await?.events, turn.events);
+            assert_eq!(rig.observe(session, "t-1", 0).await?.events, turn.events);
         }
         Ok(())
     });

@@ -36,7 +36,7 @@ const CALLS_AGAIN: Duration = Duration::from_millis(500);
 const NOTE_AGAIN: Duration = Duration::from_millis(500);
 
 /// After how many more events a reservation that failed is tried again.
-const RESERVE_AGAIN: u64 = 1024;
+const RESERVE_AGAIN: u64 = RESERVED >> 10;
 
 /// A Turn that is not over.
 #[derive(Debug)]

@@ -104,6 +104,16 @@ impl Daemon {
         Self::spawn_command(Command::new(daemon), place)
     }
 
+    /// The same as a process that has a child already, which runs this command.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn spawn_with_child(place: &Place, command: &str) -> anyhow::Result<Self> {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!(r#"{command} & exec "$0" "$@""#)).arg(program("runtime-bridge")?);
+        Self::spawn_command(shell, place)
+    }
+
     /// The same with the program of this command, behind the arguments that it has.
     pub(super) fn spawn_command(mut command: Command, place: &Place) -> anyhow::Result<Self> {
         let log = place.root().join("daemon.log");
