@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result, until_refused};
-use proto::client::{Error, Session};
+use proto::client::Session;
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
 
@@ -138,7 +138,7 @@ fn an_acknowledged_file_that_is_left_goes_at_the_next_start() {
         }
         assert_eq!(event_files(rig)?, [left[1].0.with_extension("unreadable")], "it was not one of ours");
         for session in &sessions {
-            let anew = observe(rig, session, "t-1", 0).await?;
+            let anew = rig.observe(session, "t-1", 0).await?;
             assert_eq!(anew.story(), ["events_omitted", "turn_ended"]);
         }
         Ok(())
