@@ -25,7 +25,7 @@ use super::{
     wire,
 };
 use crate::{
-    harness::{BoxFuture, Exit, Failure, FailureCode, Order, Report},
+    harness::{BoxFuture, Exit, Failure, FailureCode, InputPart, Order, Report},
     native::{
         lines::{Line, LineError, LineReader},
         lock::Lock,
@@ -138,7 +138,7 @@ struct Life {
 
 /// The input of a Turn, until Codex has taken it.
 struct Input {
-    texts: Vec<String>,
+    parts: Vec<InputPart>,
     client_id: String,
 }
 
@@ -314,7 +314,7 @@ impl Owner {
                 self.final_error = None;
                 self.early.clear();
                 self.turn = Some(Turn::new(self.timing));
-                self.input = Some(Input { texts: input, client_id });
+                self.input = Some(Input { parts: input, client_id });
                 // What is there before the input is submitted is not of this Turn (R-CAN-2).
                 let keeper = self.control.keeper_pid();
                 self.background = Some(Box::pin(async move {
@@ -448,7 +448,7 @@ impl Owner {
         let params = wire::TurnStart {
             thread_id: &self.thread_id,
             client_user_message_id: &input.client_id,
-            input: input.texts.iter().map(|text| wire::TextInput { kind: "text", text }).collect(),
+            input: input.parts.iter().map(wire::UserInput::of).collect(),
         };
         self.ask(Asked::Start, "turn/start", rpc::request(self.next_id, "turn/start", &params));
     }

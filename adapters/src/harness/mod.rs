@@ -17,15 +17,17 @@ mod configuration;
 mod declaration;
 mod function;
 mod history;
+mod input;
 mod report;
 
 pub use configuration::{Configuration, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits};
 pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedMessage, Resume};
+pub use input::{Image, InputPart, MediaType};
 pub use report::{
-    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, MessagePhase, NativeEnd, ReasoningText,
-    Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
+    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, MessagePhase, NativeEnd,
+    ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage, WebAction,
 };
 
 /// A future that an adapter returns.
@@ -113,8 +115,8 @@ pub const REPORT_CAPACITY: usize = 1024;
 pub enum Order {
     /// Begin a Turn with this input. Never given while another Turn is not settled.
     Start {
-        /// Ordered texts.
-        input: Vec<String>,
+        /// Ordered parts.
+        input: Vec<InputPart>,
         /// Stands beside the native input message, so that its arrival can be recognised.
         client_id: String,
     },

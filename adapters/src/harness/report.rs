@@ -196,6 +196,13 @@ pub enum Tool {
         /// The files.
         edits: Vec<FileEdit>,
     },
+    /// A search of the web, or a look at a page of it.
+    WebSearch {
+        /// What is searched for, in one text, or empty.
+        query: String,
+        /// What is done, once it is known.
+        action: Option<WebAction>,
+    },
     /// Anything else.
     Other {
         /// The Harness's name for it.
@@ -227,6 +234,42 @@ pub enum FileEditKind {
     Update,
     /// Something that the bridge does not know.
     Other,
+}
+
+/// What a web search does. At its start a Harness may not know it yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebAction {
+    /// A search.
+    Search {
+        /// Every text that is searched for.
+        queries: Vec<String>,
+    },
+    /// A page is opened.
+    OpenPage {
+        /// Its address, or empty.
+        url: String,
+    },
+    /// A text is looked for in a page.
+    FindInPage {
+        /// The page's address, or empty.
+        url: String,
+        /// The text, or empty.
+        pattern: String,
+    },
+    /// Something that the bridge does not know.
+    Other {
+        /// The Harness's name for it.
+        name: String,
+    },
+}
+
+/// What is proved about an input that was added to a Turn (R-STE-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputEvidence {
+    /// It stands in the native history of the Turn.
+    Consumed,
+    /// The Harness has taken it into its queue.
+    Admitted,
 }
 
 /// How a native tool ended.
@@ -262,6 +305,8 @@ pub enum ToolStatus {
 /// Why a call takes no result any more (R-FN-7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbandonReason {
+    /// Its own deadline is over (R-FN-8).
+    Deadline,
     /// The Harness cancelled it.
     NativeCancelled,
     /// The Executor is gone.

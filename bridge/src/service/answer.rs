@@ -41,6 +41,7 @@ pub(crate) fn turn(of: Snapshot) -> v1::Turn {
             Phase::Ended => v1::TurnPhase::Ended,
         }
         .into(),
+        inputs: Vec::new(),
         required_actions,
         last_sequence: of.last_sequence,
         acknowledged_sequence: of.acknowledged,
@@ -117,6 +118,7 @@ pub(crate) fn declaration(of: Declaration) -> v1::HarnessDeclaration {
         }
         .to_owned(),
         trust_workspace: of.trust_workspace,
+        evidence: Vec::new(),
     }
 }
 
@@ -154,6 +156,7 @@ fn limits(of: Limits) -> v1::HarnessLimits {
         native_call_timeout_seconds: of
             .native_call_timeout
             .map_or(0, |timeout| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)),
+        failed_result_images: false,
     }
 }
 

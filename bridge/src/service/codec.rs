@@ -85,6 +85,11 @@ impl Recovery for Reading {
                 | Kind::MessageDelta(_)
                 | Kind::ReasoningDelta(_)
                 | Kind::ToolOutput(_)
+                | Kind::FunctionProgress(_)
+                | Kind::InputWritten(_)
+                | Kind::InputAccepted(_)
+                | Kind::InputRefused(_)
+                | Kind::InputOutcomeUnknown(_)
                 | Kind::ProviderRetry(_)
                 | Kind::Notice(_)
                 | Kind::EventsOmitted(_),

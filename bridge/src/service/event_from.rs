@@ -1,6 +1,6 @@
 //! Events, wire to domain: what the start after a crash has to read.
 
-use adapters::harness::{FileEdit, FileEditKind, Tool, Usage};
+use adapters::harness::{FileEdit, FileEditKind, Tool, Usage, WebAction};
 use proto::v1;
 
 /// A tool, as its start told it.
@@ -12,8 +12,21 @@ pub(crate) fn tool(of: Option<v1::Tool>) -> Tool {
         Some(v1::tool::Kind::FileChange(change)) => {
             Tool::FileChange { edits: change.edits.into_iter().map(edit).collect() }
         }
+        Some(v1::tool::Kind::WebSearch(search)) => {
+            Tool::WebSearch { query: search.query, action: search.action.map(web_action) }
+        }
         Some(v1::tool::Kind::Other(other)) => Tool::Other { name: other.name },
         None => Tool::Other { name: String::new() },
+    }
+}
+
+fn web_action(of: v1::web_search::Action) -> WebAction {
+    use v1::web_search::Action;
+    match of {
+        Action::Search(search) => WebAction::Search { queries: search.queries },
+        Action::OpenPage(page) => WebAction::OpenPage { url: page.url },
+        Action::FindInPage(find) => WebAction::FindInPage { url: find.url, pattern: find.pattern },
+        Action::Other(other) => WebAction::Other { name: other.name },
     }
 }
 

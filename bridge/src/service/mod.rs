@@ -307,6 +307,22 @@ impl Runtime for Service {
         Ok(Response::new(v1::SubmitFunctionResultsResponse { outcomes: outcomes.collect() }))
     }
 
+    async fn report_function_progress(
+        &self,
+        request: Request<v1::ReportFunctionProgressRequest>,
+    ) -> Result<Response<v1::ReportFunctionProgressResponse>, Status> {
+        self.caller(&request)?;
+        Err(status(Refusal::new(Reason::Unsupported, "not built")))
+    }
+
+    async fn steer_turn(
+        &self,
+        request: Request<v1::SteerTurnRequest>,
+    ) -> Result<Response<v1::SteerTurnResponse>, Status> {
+        self.caller(&request)?;
+        Err(status(Refusal::new(Reason::Unsupported, "not built")))
+    }
+
     async fn cancel_turn(
         &self,
         request: Request<v1::CancelTurnRequest>,

@@ -3,8 +3,8 @@
 use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, FunctionTool, ModelProtocol, ModelProvider, OutputPart, Placement,
-    Presence, render,
+    Configuration, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider, OutputPart,
+    Placement, Presence, render,
 };
 use prost::Message as _;
 use proto::v1;
@@ -189,7 +189,10 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
             }
             v1::input_part::Part::Text(text) => {
                 characters = characters.saturating_add(text.chars().count());
-                input.push(text);
+                input.push(InputPart::Text(text));
+            }
+            v1::input_part::Part::Image(_) => {
+                return Err(Refusal::invalid(format!("input[{index}].image"), "images are not taken"));
             }
         }
     }
@@ -246,6 +249,12 @@ fn result(of: v1::FunctionResult, at: &dyn Fn(&str) -> String) -> Checked<Result
                 for (index, part) in parts.parts.into_iter().enumerate() {
                     match part.part.ok_or_else(|| missing(&at(&format!("output.parts[{index}].part"))))? {
                         v1::output_part::Part::Text(text) => texts.push(OutputPart::Text(text)),
+                        v1::output_part::Part::Image(_) => {
+                            return Err(Refusal::invalid(
+                                at(&format!("output.parts[{index}].image")),
+                                "images are not taken",
+                            ));
+                        }
                     }
                 }
                 Presence::Value(FunctionOutput::Parts(texts))

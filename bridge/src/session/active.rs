@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use adapters::harness::{AbandonReason, Failure, FailureCode, FunctionResult, Order, Report};
+use adapters::harness::{AbandonReason, Failure, FailureCode, FunctionResult, InputPart, Order, Report};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -96,7 +96,7 @@ pub(super) struct Begin {
 }
 
 impl Active {
-    pub(super) fn begin(shared: &Arc<Shared>, begin: Begin, input: Vec<String>) -> Self {
+    pub(super) fn begin(shared: &Arc<Shared>, begin: Begin, input: Vec<InputPart>) -> Self {
         let client_id = begin.turn_id.clone();
         let (codec, bounds) = (Arc::clone(&shared.codec), shared.limits.bounds);
         let recording = Recording::new(begin.turn_id.clone(), codec, bounds, begin.log);
@@ -519,6 +519,7 @@ impl Active {
 /// The name that the journal keeps of a reason.
 pub(super) fn reason_name(reason: AbandonReason) -> &'static str {
     match reason {
+        AbandonReason::Deadline => "deadline",
         AbandonReason::NativeCancelled => "native_cancelled",
         AbandonReason::ExecutionLost => "execution_lost",
         AbandonReason::TurnEnded => "turn_ended",

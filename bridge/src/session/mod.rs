@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use adapters::harness::{Configuration, FunctionResult, Harness, Placement};
+use adapters::harness::{Configuration, FunctionResult, Harness, InputPart, Placement};
 use bytes::Bytes;
 use secrecy::SecretString;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -290,7 +290,7 @@ pub(crate) enum Progress {
 pub(crate) struct StartRequest {
     pub(crate) handle: String,
     pub(crate) turn_id: String,
-    pub(crate) input: Vec<String>,
+    pub(crate) input: Vec<InputPart>,
     pub(crate) max_duration: Option<Duration>,
 }
 

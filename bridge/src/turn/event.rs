@@ -2,8 +2,12 @@
 
 use std::time::SystemTime;
 
-use adapters::harness::{AbandonReason, Failure, Finish, MessagePhase, ReasoningText, RetryOf, Tool, ToolEnd, Usage};
+use adapters::harness::{
+    AbandonReason, Failure, Finish, InputEvidence, MessagePhase, ReasoningText, RetryOf, Tool, ToolEnd, Usage,
+};
 use bytes::Bytes;
+
+use crate::refusal::Reason;
 
 /// One event, before it has a sequence.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +26,11 @@ pub(crate) enum Event {
     FunctionCall { call: Call },
     FunctionResultApplied { call_id: String, evidence: &'static str, success: bool },
     FunctionCallAbandoned { call_id: String, reason: AbandonReason },
+    FunctionProgress { call_id: String, number: u64, message: String },
+    InputWritten { input_id: String },
+    InputAccepted { input_id: String, evidence: InputEvidence, native: String },
+    InputRefused { input_id: String, reason: Reason, message: String },
+    InputOutcomeUnknown { input_id: String },
     ProviderRetry(RetryOf),
     Usage(Usage),
     Notice { code: &'static str, message: String },
@@ -87,6 +96,7 @@ pub(crate) struct Large {
 pub(crate) enum Discard {
     Interrupted,
     Retried,
+    Steered,
     TurnEnded,
 }
 

@@ -96,6 +96,11 @@ fn step(kind: &Kind) -> Step<'_> {
         Kind::FunctionCall(v1::FunctionCall { call_id, .. }) => Step::Opens("call", call_id),
         Kind::FunctionResultApplied(v1::FunctionResultApplied { call_id, .. })
         | Kind::FunctionCallAbandoned(v1::FunctionCallAbandoned { call_id, .. }) => Step::Closes("call", call_id),
+        Kind::InputWritten(v1::InputWritten { input_id }) => Step::Opens("input", input_id),
+        Kind::InputAccepted(v1::InputAccepted { input_id, .. })
+        | Kind::InputRefused(v1::InputRefused { input_id, .. })
+        | Kind::InputOutcomeUnknown(v1::InputOutcomeUnknown { input_id }) => Step::Closes("input", input_id),
+        Kind::FunctionProgress(v1::FunctionProgress { call_id, .. }) => Step::Grows("call", call_id),
         Kind::TurnStarted(_)
         | Kind::ProviderRetry(_)
         | Kind::Usage(_)
@@ -123,6 +128,11 @@ pub fn name(kind: &Kind) -> &'static str {
         Kind::FunctionCall(_) => "function_call",
         Kind::FunctionResultApplied(_) => "function_result_applied",
         Kind::FunctionCallAbandoned(_) => "function_call_abandoned",
+        Kind::FunctionProgress(_) => "function_progress",
+        Kind::InputWritten(_) => "input_written",
+        Kind::InputAccepted(_) => "input_accepted",
+        Kind::InputRefused(_) => "input_refused",
+        Kind::InputOutcomeUnknown(_) => "input_outcome_unknown",
         Kind::ProviderRetry(_) => "provider_retry",
         Kind::Usage(_) => "usage",
         Kind::Notice(_) => "notice",
