@@ -199,7 +199,7 @@ impl Notification {
 #[derive(Debug)]
 pub(super) enum Item {
     /// What the user said: ours.
-    UserMessage,
+    UserMessage(UserItem),
     /// `agentMessage`.
     Message(MessageItem),
     /// `reasoning`.
@@ -212,6 +212,16 @@ pub(super) enum Item {
     Call(CallItem),
     /// Any other.
     Other(OtherItem),
+}
+
+/// `userMessage`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UserItem {
+    #[serde(default)]
+    pub(super) id: String,
+    /// What stood beside it when it was written.
+    pub(super) client_id: Option<String>,
 }
 
 /// `agentMessage`.
@@ -320,7 +330,7 @@ impl Item {
         }
         let tag: Tag = serde_json::from_str(raw.get())?;
         Ok(match tag.kind.as_str() {
-            "userMessage" => Self::UserMessage,
+            "userMessage" => Self::UserMessage(serde_json::from_str(raw.get())?),
             "agentMessage" => Self::Message(serde_json::from_str(raw.get())?),
             "reasoning" => Self::Reasoning(serde_json::from_str(raw.get())?),
             "commandExecution" => Self::Command(serde_json::from_str(raw.get())?),
@@ -465,6 +475,16 @@ pub(super) fn data_url(image: &Image) -> String {
     let mut url = format!("data:{};base64,", image.media_type.name());
     base64::prelude::BASE64_STANDARD.encode_string(&image.data, &mut url);
     url
+}
+
+/// Parameters of `turn/steer`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TurnSteer<'a> {
+    pub(super) thread_id: &'a str,
+    pub(super) expected_turn_id: &'a str,
+    pub(super) client_user_message_id: &'a str,
+    pub(super) input: Vec<UserInput<'a>>,
 }
 
 /// Parameters of `turn/interrupt`.

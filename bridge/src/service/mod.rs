@@ -319,8 +319,14 @@ impl Runtime for Service {
         &self,
         request: Request<v1::SteerTurnRequest>,
     ) -> Result<Response<v1::SteerTurnResponse>, Status> {
-        self.caller(&request)?;
-        Err(status(Refusal::new(Reason::Unsupported, "not built")))
+        let principal = self.principal(&request)?;
+        let mut wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
+        let request = request::steer(wire).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let steered = front.ask(|reply| Command::Steer { fence, request, reply }).await.map_err(status)?;
+        let input = Some(answer::input(&steered.input));
+        Ok(Response::new(v1::SteerTurnResponse { input, duplicate: steered.duplicate }))
     }
 
     async fn cancel_turn(

@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use crate::{
     config::Providers,
     refusal::{Reason, Refusal, excerpt},
-    session::{Asked, Fence, PrepareRequest, StartRequest, Submitted},
+    session::{Asked, Fence, PrepareRequest, StartRequest, SteerRequest, Submitted},
 };
 
 type Checked<T> = Result<T, Refusal>;
@@ -177,12 +177,30 @@ fn credentials(of: Vec<v1::Credential>) -> Checked<Option<SecretString>> {
 /// The start of a Turn.
 pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
     let turn_id = id(of.turn_id, "turn_id")?;
-    if of.input.is_empty() {
+    let input = input(of.input)?;
+    let max_duration = of.max_duration.map(|wire| {
+        let most: Option<Duration> = wire.try_into().ok();
+        most.filter(|most| (SHORTEST_TURN..=LONGEST_TURN).contains(most))
+            .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))
+    });
+    Ok(StartRequest { handle: of.handle, turn_id, input, max_duration: max_duration.transpose()? })
+}
+
+/// An input that is added to a Turn.
+pub(crate) fn steer(of: v1::SteerTurnRequest) -> Checked<SteerRequest> {
+    let turn_id = id(of.turn_id, "turn_id")?;
+    let input_id = id(of.input_id, "input_id")?;
+    Ok(SteerRequest { turn_id, input_id, input: input(of.input)? })
+}
+
+/// The parts of an input.
+fn input(of: Vec<v1::InputPart>) -> Checked<Vec<InputPart>> {
+    if of.is_empty() {
         return Err(missing("input"));
     }
-    let mut input = Vec::with_capacity(of.input.len());
+    let mut input = Vec::with_capacity(of.len());
     let mut characters = 0usize;
-    for (index, part) in of.input.into_iter().enumerate() {
+    for (index, part) in of.into_iter().enumerate() {
         match part.part.ok_or_else(|| missing(&format!("input[{index}].part")))? {
             v1::input_part::Part::Text(text) if text.is_empty() => {
                 return Err(Refusal::invalid(format!("input[{index}].text"), "the text is empty"));
@@ -199,12 +217,7 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
     if characters > MAX_INPUT_CHARACTERS {
         return Err(Refusal::invalid("input", format!("the input has {characters} characters; 1048576 are taken")));
     }
-    let max_duration = of.max_duration.map(|wire| {
-        let most: Option<Duration> = wire.try_into().ok();
-        most.filter(|most| (SHORTEST_TURN..=LONGEST_TURN).contains(most))
-            .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))
-    });
-    Ok(StartRequest { handle: of.handle, turn_id, input, max_duration: max_duration.transpose()? })
+    Ok(input)
 }
 
 /// A batch of results.

@@ -20,6 +20,7 @@ use crate::{
     refusal::{Reason, Refusal},
     turn::{
         event::{Codec, Native, Waiting},
+        inputs::InputState,
         log,
         machine::Phase,
     },
@@ -49,6 +50,8 @@ mod results;
 pub(crate) mod retention;
 mod standing;
 mod starting;
+mod steering;
+mod unsettled;
 mod storing;
 
 pub(crate) use assignment::Fence;
@@ -98,6 +101,8 @@ pub(crate) struct Limits {
     pub(crate) handle_life: Duration,
     /// How long the evidence of a written result may take (R-FN-6).
     pub(crate) evidence: Duration,
+    /// How long the answer to an added input waits for its write (R-STE-1).
+    pub(crate) input_write: Duration,
     /// How long a Harness may be quiet in a Turn before it is asked (R-EVT-10).
     pub(crate) quiet: Duration,
     /// Executors that may exist at once (R-PRE-3).
@@ -204,6 +209,11 @@ pub(crate) enum Command {
         results: Vec<Submitted>,
         reply: Reply<Vec<ResultOutcome>>,
     },
+    Steer {
+        fence: Fence,
+        request: SteerRequest,
+        reply: Reply<Steered>,
+    },
     Cancel {
         fence: Fence,
         turn_id: String,
@@ -294,6 +304,22 @@ pub(crate) struct StartRequest {
     pub(crate) max_duration: Option<Duration>,
 }
 
+/// A request to add an input to a Turn.
+#[derive(Debug)]
+pub(crate) struct SteerRequest {
+    pub(crate) turn_id: String,
+    pub(crate) input_id: String,
+    pub(crate) input: Vec<InputPart>,
+}
+
+/// An input that was added to a Turn, as it stands.
+#[derive(Debug)]
+pub(crate) struct Steered {
+    pub(crate) input: InputState,
+    /// Whether it was there before.
+    pub(crate) duplicate: bool,
+}
+
 /// One submitted result; a result whose content is wrong is judged like the others before that is said (R-FN-5).
 #[derive(Debug)]
 pub(crate) struct Submitted {
@@ -317,6 +343,8 @@ pub(crate) struct Snapshot {
     pub(crate) turn_id: String,
     pub(crate) phase: Phase,
     pub(crate) required: Vec<Waiting>,
+    /// The inputs that were added, in their order.
+    pub(crate) inputs: Vec<InputState>,
     pub(crate) last_sequence: u64,
     pub(crate) acknowledged: u64,
     /// Encoded by the codec.

@@ -195,6 +195,10 @@ pub(crate) struct Recovered {
     pub(crate) messages: Vec<SeenMessage>,
     /// The last usage.
     pub(crate) usage: Option<Usage>,
+    /// Whether the Turn has started.
+    pub(crate) is_started: bool,
+    /// The inputs that were told of.
+    pub(crate) inputs: Vec<SeenInput>,
     /// Status and encoded event of an end that is there already.
     pub(crate) ended: Option<(String, Bytes)>,
 }
@@ -208,6 +212,15 @@ pub(crate) struct SeenMessage {
     pub(crate) native: String,
     /// How far it came.
     pub(crate) state: Seen,
+}
+
+/// An input that Core may have heard of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeenInput {
+    /// Core's id.
+    pub(crate) input_id: String,
+    /// What it came to.
+    pub(crate) end: Option<super::inputs::Phase>,
 }
 
 /// How far a message came.
