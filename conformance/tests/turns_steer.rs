@@ -85,14 +85,14 @@ fn an_input_waits_for_the_call_that_is_open() {
 fn inputs_are_read_in_their_order_also_those_that_come_with_the_start() {
     scenario("steer_order", &["R-STE-1", "R-STE-2", "R-EVT-2"], Setup::outer(), async |rig| {
         rig.provider.script(
-            r#"[{"match": "and third", "play": [{"text": {"chunks": ["All read."]}}]},
+            r#"[{"match": "take plums", "play": [{"text": {"chunks": ["All read."]}}]},
                 {"match": "think", "always": true, "play": [{"text": {"chunks": ["hm"], "open": true}}, "hang"]}]"#,
         )?;
         let session = rig.session().await?;
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
         session.start(&ready, "t-1", text_input("think")).await?;
         // Nothing of the Turn was seen yet.
-        for (id, text) in [("i-1", "first of all"), ("i-2", "second"), ("i-3", "and third")] {
+        for (id, text) in [("i-1", "take apples"), ("i-2", "take pears"), ("i-3", "take plums")] {
             let answer = session.steer("t-1", id, text_input(text)).await?;
             assert_ne!(answer.input.map(|input| input.phase()), Some(InputPhase::Received));
         }
@@ -102,8 +102,8 @@ fn inputs_are_read_in_their_order_also_those_that_come_with_the_start() {
         assert_eq!(outcomes(&seen), [("i-1", "accepted"), ("i-2", "accepted"), ("i-3", "accepted")]);
         let last = rig.provider.model_requests().pop().context("no request")?.body;
         let place = |text: &str| last.find(text);
-        assert!(place("first of all").is_some() && place("first of all") < place("second"));
-        assert!(place("second") < place("and third"));
+        assert!(place("take apples").is_some() && place("take apples") < place("take pears"), "{last}");
+        assert!(place("take pears") < place("take plums"), "{last}");
         Ok(())
     });
 }
