@@ -24,9 +24,12 @@ const JOURNAL: &[(&str, u32)] = &[
     ("turn_started", 1),
     ("put_history", 1),
     ("insert_call", 1),
+    ("insert_input", 1),
+    ("input_phases", 1),
     ("store_results", 1),
     ("call_phase", 1),
     ("call_phase", 2),
+    ("input_phases", 2),
     ("end_turn", 1),
     ("acknowledge", 1),
     ("insert_turn", 2),
@@ -37,21 +40,21 @@ const JOURNAL: &[(&str, u32)] = &[
 ];
 
 /// What is written to the Harness.
-const NATIVE: &[&str] = &["initialize", "thread/start", "turn/start", "answer", "turn/interrupt"];
+const NATIVE: &[&str] = &["initialize", "thread/start", "turn/start", "turn/steer", "answer", "turn/interrupt"];
 
 #[test]
 fn the_journal_fails_up_to_the_start_of_a_turn_and_its_call() {
-    table("journal", &JOURNAL[..6].iter().map(journal).collect::<Vec<_>>());
+    table("journal", &JOURNAL[..8].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_journal_fails_between_a_result_and_the_end() {
-    table("journal", &JOURNAL[6..11].iter().map(journal).collect::<Vec<_>>());
+    table("journal", &JOURNAL[8..14].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_journal_fails_in_a_cancelled_turn_and_the_release() {
-    table("journal", &JOURNAL[11..].iter().map(journal).collect::<Vec<_>>());
+    table("journal", &JOURNAL[14..].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]

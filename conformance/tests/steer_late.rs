@@ -11,7 +11,7 @@ use proto::v1::event::Kind;
 use proto::v1::{InputPhase, Reason};
 use tokio::time;
 
-const ROUNDS: u64 = 25;
+const ROUNDS: u64 = 8;
 /// The same where there is more time (`RUNTIME_BRIDGE_LONG`).
 const LONG: u64 = 200;
 /// The latest moment of an input, behind the last word of the model.

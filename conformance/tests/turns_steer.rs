@@ -164,7 +164,7 @@ fn a_cancel_refuses_what_was_not_read() {
 }
 
 #[test]
-fn sixteen_inputs_may_wait_and_a_turn_takes_256() {
+fn sixteen_inputs_may_wait_and_no_more() {
     scenario("steer_bounds", &["R-STE-1", "R-API-4", "R-API-6"], Setup::outer(), async |rig| {
         rig.provider.script(r#"[{"match": "look it up", "play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#)?;
         let session = rig.session().await?;

@@ -7,6 +7,7 @@ mod config;
 mod core;
 mod daemon;
 mod footprint;
+mod history;
 mod order;
 mod place;
 mod process;

@@ -93,11 +93,8 @@ fn a_turn_that_writes_an_input_does_more_than_wait() {
 #[test]
 fn what_the_bridge_writes_does_not_end_a_retry() {
     let mut turn = Turn::new("thread".into(), "s/t".into());
-    let retry = adapters::harness::RetryOf {
-        code: FailureCode::ConnectionFailed,
-        http_status: None,
-        message: String::new(),
-    };
+    let retry =
+        adapters::harness::RetryOf { code: FailureCode::ConnectionFailed, http_status: None, message: String::new() };
     for input in [started(), report(Report::ProviderRetry(retry)), steer("a"), written_input("a")] {
         turn.on(input).unwrap();
     }
