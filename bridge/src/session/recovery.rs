@@ -115,6 +115,8 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
     if let Some((status, ended)) = found.ended.take() {
         let usage = found.usage.as_ref().map(encode_usage);
         let ended = ended.to_vec();
+        // A Turn that never started has written none.
+        let read = ProvedInputs { is_over: read.is_over || !found.is_started, ..read };
         let (inputs, _) = unsettled::close(turn, &found, &read);
         return (EndRecord { status, ended, last_sequence: last, ended_ms, usage }, inputs);
     }

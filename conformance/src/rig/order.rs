@@ -66,8 +66,8 @@ impl Observed {
             let fits = match step(kind) {
                 Step::Opens(class, id) => items.insert((class, id), Phase::Open).is_none() && !id.is_empty(),
                 Step::Grows(class, id) => items.get(&(class, id)) == Some(&Phase::Open),
-                // The call itself may be among what was lost.
-                Step::Closes("call", id) if is_lacking && !items.contains_key(&("call", id)) => true,
+                // The call itself, or the writing of the input, may be among what was lost.
+                Step::Closes(class @ ("call" | "input"), id) if is_lacking && !items.contains_key(&(class, id)) => true,
                 Step::Closes(class, id) => items.insert((class, id), Phase::Closed) == Some(Phase::Open),
                 Step::Refuses(class, id) => items.insert((class, id), Phase::Closed) != Some(Phase::Closed),
                 Step::Nothing => true,
