@@ -2,6 +2,7 @@
 //! not is never read at all, in no later Turn either (R-STE-2, R-STE-3).
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -62,9 +63,13 @@ async fn late(rig: &Rig, session: &Session, round: u64, moment: Duration) -> any
         rig.start_turn(session, rig.configuration(Vec::new()), &turn_id, &format!("question {round}")).await?;
     rig.provider.wait_for_mark(&format!("said-{round}")).await?;
     rig.provider.open_gate(&gate);
-    time::sleep(moment).await;
+    let mut following = pin!(Observed::default().to_the_end(&mut events));
+    let early = time::timeout(moment, &mut following).await;
     let steered = session.steer(&turn_id, &input_id, text_input(text(round))).await;
-    let seen = Observed::default().to_the_end(&mut events).await?;
+    let seen = match early {
+        Ok(seen) => seen?,
+        Err(_) => following.await?,
+    };
     seen.completed()?;
     let told = seen.kinds().filter(|kind| is_end_of(kind, &input_id)).count();
     let turn = session.turn(&turn_id).await?;

@@ -101,7 +101,8 @@ fn what_a_killed_harness_had_not_read_is_unknown() {
         session.steer("t-1", "i-1", text_input("turn left")).await?;
         let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
         let codex = rig.wait_for_process(|process| is_codex(&process.command)).await?;
-        codex.kill();
+        let pid = i32::try_from(codex.pid).ok().and_then(process::Pid::from_raw).context("no process id")?;
+        process::kill_process(pid, process::Signal::KILL)?;
         let seen = seen.to_the_end(&mut events).await?;
         assert_eq!(seen.end()?.status(), TurnStatus::Failed, "{:?}", seen.end());
         assert_eq!(ends(&seen), ["unknown"]);
