@@ -26,9 +26,12 @@ const JOURNAL: &[(&str, u32)] = &[
     ("turn_started", 1),
     ("put_history", 1),
     ("insert_call", 1),
+    ("insert_input", 1),
+    ("input_phases", 1),
     ("store_results", 1),
     ("call_phase", 1),
     ("call_phase", 2),
+    ("input_phases", 2),
     ("end_turn", 1),
     ("acknowledge", 1),
     ("insert_turn", 2),
@@ -56,21 +59,21 @@ const READS: &[&str] = &[
 ];
 
 /// What is written to the Harness.
-const NATIVE: &[&str] = &["initialize", "initialized", "thread/start", "turn/start", "answer", "turn/interrupt"];
+const NATIVE: &[&str] = &["initialize", "initialized", "thread/start", "turn/start", "turn/steer", "answer", "turn/interrupt"];
 
 #[test]
 fn the_journal_fails_up_to_the_start_of_a_turn_and_its_call() {
-    run("journal", &JOURNAL[..7].iter().map(journal).collect::<Vec<_>>());
+    run("journal", &JOURNAL[..9].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_journal_fails_between_a_result_and_the_end() {
-    run("journal", &JOURNAL[7..12].iter().map(journal).collect::<Vec<_>>());
+    run("journal", &JOURNAL[9..15].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_journal_fails_in_a_cancelled_turn_and_the_release() {
-    run("journal", &JOURNAL[12..].iter().map(journal).collect::<Vec<_>>());
+    run("journal", &JOURNAL[15..].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]

@@ -259,7 +259,14 @@ fn outcome(turn_id: &str, call_id: &str, outcome: v1::ResultOutcome) -> v1::Func
 fn result(success: bool, error: Option<&str>, output: Option<v1::function_output::Value>) -> v1::FunctionResult {
     let error = error.map(|text| v1::NullableText { value: Some(v1::nullable_text::Value::Text(text.into())) });
     let output = output.map(|value| v1::FunctionOutput { value: Some(value) });
-    v1::FunctionResult { turn_id: "t-1".into(), call_id: String::new(), success: Some(success), error, output }
+    v1::FunctionResult {
+        turn_id: "t-1".into(),
+        call_id: String::new(),
+        success: Some(success),
+        error,
+        output,
+        disposition: None,
+    }
 }
 
 fn text_output(text: &str) -> v1::function_output::Value {

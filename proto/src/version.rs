@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 pub const HEADER: &str = "runtime-protocol-version";
 
 /// The version that this crate's messages are written in.
-pub const CURRENT: Version = Version { major: 0, minor: 2 };
+pub const CURRENT: Version = Version { major: 0, minor: 3 };
 
 /// The oldest version whose messages this crate's server side still understands.
 pub const OLDEST_ACCEPTED: Version = Version { major: 0, minor: 1 };
@@ -59,8 +59,15 @@ mod tests {
 
     #[test]
     fn only_versions_between_the_oldest_and_our_own_are_accepted() {
-        let told =
-            [("0.1", true), ("0.2", true), ("0.0", false), ("0.3", false), ("1.1", false), ("0.4294967295", false)];
+        let told = [
+            ("0.1", true),
+            ("0.2", true),
+            ("0.3", true),
+            ("0.0", false),
+            ("0.4", false),
+            ("1.1", false),
+            ("0.4294967295", false),
+        ];
         for (text, accepted) in told {
             assert_eq!(text.parse::<Version>().unwrap().is_accepted(), accepted, "{text}");
         }

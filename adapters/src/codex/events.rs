@@ -54,7 +54,7 @@ impl Items {
     /// `item/started`. False when it says nothing new.
     pub(super) fn started(&mut self, item: wire::Item, out: &mut Vec<Report>) -> bool {
         let (id, open, report) = match item {
-            wire::Item::UserMessage | wire::Item::Call(_) => return true,
+            wire::Item::UserMessage(_) | wire::Item::Call(_) => return true,
             wire::Item::Message(item) => (item.id.clone(), Open::Message, Report::MessageStarted { id: item.id }),
             wire::Item::Reasoning(item) => (item.id.clone(), Open::Reasoning, Report::ReasoningStarted { id: item.id }),
             wire::Item::Command(item) => {
@@ -81,7 +81,7 @@ impl Items {
     /// `item/completed`. An item that was never started is started first.
     pub(super) fn completed(&mut self, item: wire::Item, out: &mut Vec<Report>) -> bool {
         let (id, started, completed) = match item {
-            wire::Item::UserMessage | wire::Item::Call(_) => return true,
+            wire::Item::UserMessage(_) | wire::Item::Call(_) => return true,
             wire::Item::Message(wire::MessageItem { id, text, phase }) => {
                 let phase = phase.and_then(|phase| message_phase(&phase));
                 self.last_message = Some(id.clone());
@@ -155,10 +155,19 @@ impl Items {
 
     /// The provider's answer broke off. What it was saying is never completed; the next try says it in new items.
     pub(super) fn broken(&mut self, out: &mut Vec<Report>) {
+        self.void(Report::AnswerBroken, out);
+    }
+
+    /// Codex broke the provider's answer off for an input that was added.
+    pub(super) fn steered(&mut self, out: &mut Vec<Report>) {
+        self.void(Report::AnswerSteered, out);
+    }
+
+    fn void(&mut self, why: Report, out: &mut Vec<Report>) {
         let before = self.open.len();
         self.open.retain(|_, open| !matches!(open, Open::Message | Open::Reasoning));
         if self.open.len() < before {
-            out.push(Report::AnswerBroken);
+            out.push(why);
         }
     }
 

@@ -1,10 +1,15 @@
 //! Native messages of `codex app-server`, as far as the adapter reads and writes them. Members and values that nobody here knows are skipped;
 //! the tag of an item is read before the item.
 
+use base64::Engine as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::harness::Usage;
+use crate::harness::{Image, InputPart, Usage};
+
+mod steering;
+
+pub(super) use steering::{TurnSteer, UserItem};
 
 /// A notification that the adapter acts upon.
 #[derive(Debug)]
@@ -198,7 +203,7 @@ impl Notification {
 #[derive(Debug)]
 pub(super) enum Item {
     /// What the user said: ours.
-    UserMessage,
+    UserMessage(UserItem),
     /// `agentMessage`.
     Message(MessageItem),
     /// `reasoning`.
@@ -319,7 +324,7 @@ impl Item {
         }
         let tag: Tag = serde_json::from_str(raw.get())?;
         Ok(match tag.kind.as_str() {
-            "userMessage" => Self::UserMessage,
+            "userMessage" => Self::UserMessage(serde_json::from_str(raw.get())?),
             "agentMessage" => Self::Message(serde_json::from_str(raw.get())?),
             "reasoning" => Self::Reasoning(serde_json::from_str(raw.get())?),
             "commandExecution" => Self::Command(serde_json::from_str(raw.get())?),
@@ -439,15 +444,31 @@ pub(super) struct TurnIdentity {
 pub(super) struct TurnStart<'a> {
     pub(super) thread_id: &'a str,
     pub(super) client_user_message_id: &'a str,
-    pub(super) input: Vec<TextInput<'a>>,
+    pub(super) input: Vec<UserInput<'a>>,
 }
 
-/// A text of the input.
+/// A part of the input.
 #[derive(Debug, Serialize)]
-pub(super) struct TextInput<'a> {
-    #[serde(rename = "type")]
-    pub(super) kind: &'static str,
-    pub(super) text: &'a str,
+#[serde(tag = "type", rename_all = "camelCase")]
+pub(super) enum UserInput<'a> {
+    Text { text: &'a str },
+    Image { url: String },
+}
+
+impl<'a> UserInput<'a> {
+    pub(super) fn of(part: &'a InputPart) -> Self {
+        match part {
+            InputPart::Text(text) => Self::Text { text },
+            InputPart::Image(image) => Self::Image { url: data_url(image) },
+        }
+    }
+}
+
+/// An image as a data URL, the only form in which Codex takes one.
+pub(super) fn data_url(image: &Image) -> String {
+    let mut url = format!("data:{};base64,", image.media_type.name());
+    base64::prelude::BASE64_STANDARD.encode_string(&image.data, &mut url);
+    url
 }
 
 /// Parameters of `turn/interrupt`.

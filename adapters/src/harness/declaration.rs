@@ -48,6 +48,8 @@ pub enum Capability {
     FunctionTools,
     /// Several calls may be open at once.
     ParallelFunctionCalls,
+    /// Inputs are added to a Turn that runs.
+    Steering,
     /// A Session goes on with its native history after its Executor is gone.
     SessionResume,
     /// How a Turn ended whose end was not seen is found in native history.

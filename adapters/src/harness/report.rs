@@ -33,6 +33,8 @@ pub enum Report {
     },
     /// The provider's answer broke off and is asked for again: open messages and reasoning are void (R-EVT-2).
     AnswerBroken,
+    /// The provider's answer was broken off for an input that was added: open messages and reasoning are void (R-EVT-2).
+    AnswerSteered,
     /// The model begins to reason.
     ReasoningStarted {
         /// Native id.
@@ -116,6 +118,27 @@ pub enum Report {
         /// Why.
         reason: AbandonReason,
     },
+    /// An input that was added to the Turn has been written to the Harness, or may have been (R-STE-1).
+    InputWritten {
+        /// The input.
+        input_id: String,
+    },
+    /// The Harness shows that it has the input now.
+    InputAccepted {
+        /// The input.
+        input_id: String,
+        /// What is proved.
+        evidence: InputEvidence,
+        /// The native message that proves it.
+        native_id: String,
+    },
+    /// It is proved that the input takes no part in the Turn, and never will in another one (R-STE-3).
+    InputRefused {
+        /// The input.
+        input_id: String,
+        /// Why.
+        why: InputRefusal,
+    },
     /// The Harness tries a provider request again.
     ProviderRetry(RetryOf),
     /// Usage of this Turn so far; replaces the one before (R-EVT-4).
@@ -129,7 +152,8 @@ pub enum Report {
     },
     /// The answer to [`Order::Ask`](super::Order::Ask). It is no native message, and begins and ends nothing.
     Standing(Standing),
-    /// The native end of the Turn is known. Settlement follows as [`Report::Settled`].
+    /// The native end of the Turn is known. Settlement follows as [`Report::Settled`]. An input that no report called written by now was not
+    /// written and will not be; of one that was there is no more evidence (R-STE-3).
     Ended(NativeEnd),
     /// The native end of the Turn stands in native history; the Harness itself did not live to tell it (R-EVT-7). Settlement follows as after
     /// [`Report::Ended`].
@@ -196,6 +220,13 @@ pub enum Tool {
         /// The files.
         edits: Vec<FileEdit>,
     },
+    /// A search of the web, or a look at a page of it.
+    WebSearch {
+        /// What is searched for, in one text, or empty.
+        query: String,
+        /// What is done, once it is known.
+        action: Option<WebAction>,
+    },
     /// Anything else.
     Other {
         /// The Harness's name for it.
@@ -227,6 +258,54 @@ pub enum FileEditKind {
     Update,
     /// Something that the bridge does not know.
     Other,
+}
+
+/// What a web search does. At its start a Harness may not know it yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebAction {
+    /// A search.
+    Search {
+        /// Every text that is searched for.
+        queries: Vec<String>,
+    },
+    /// A page is opened.
+    OpenPage {
+        /// Its address, or empty.
+        url: String,
+    },
+    /// A text is looked for in a page.
+    FindInPage {
+        /// The page's address, or empty.
+        url: String,
+        /// The text, or empty.
+        pattern: String,
+    },
+    /// Something that the bridge does not know.
+    Other {
+        /// The Harness's name for it.
+        name: String,
+    },
+}
+
+/// What is proved about an input that was added to a Turn (R-STE-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputEvidence {
+    /// It stands in the native history of the Turn.
+    Consumed,
+    /// The Harness has taken it into its queue.
+    Admitted,
+}
+
+/// Why an input took no part in its Turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputRefusal {
+    /// The Turn ended before the Harness read it.
+    TurnEnded,
+    /// The Harness does not take it.
+    NotTaken {
+        /// For a person, without addresses and bodies.
+        message: String,
+    },
 }
 
 /// How a native tool ended.
@@ -262,6 +341,8 @@ pub enum ToolStatus {
 /// Why a call takes no result any more (R-FN-7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbandonReason {
+    /// Its own deadline is over (R-FN-8).
+    Deadline,
     /// The Harness cancelled it.
     NativeCancelled,
     /// The Executor is gone.

@@ -59,6 +59,7 @@ struct ProviderEntry {
 struct LimitEntries {
     handle_life_ms: Option<u64>,
     result_evidence_ms: Option<u64>,
+    input_write_ms: Option<u64>,
     keep_alive_ms: Option<u64>,
     harness_start_ms: Option<u64>,
     settlement_ms: Option<u64>,
@@ -151,6 +152,7 @@ impl LimitEntries {
         Ok(Limits {
             handle_life: time("handle_life_ms", self.handle_life_ms, usual.handle_life)?,
             result_evidence: time("result_evidence_ms", self.result_evidence_ms, usual.result_evidence)?,
+            input_write: time("input_write_ms", self.input_write_ms, usual.input_write)?,
             keep_alive: time("keep_alive_ms", self.keep_alive_ms, usual.keep_alive)?,
             harness_start: time("harness_start_ms", self.harness_start_ms, usual.harness_start)?,
             settlement: time("settlement_ms", self.settlement_ms, usual.settlement)?,

@@ -62,6 +62,7 @@ pub(crate) struct Settings {
 pub(crate) struct Limits {
     pub(crate) handle_life: Duration,
     pub(crate) result_evidence: Duration,
+    pub(crate) input_write: Duration,
     pub(crate) keep_alive: Duration,
     pub(crate) harness_start: Duration,
     pub(crate) settlement: Duration,
@@ -86,6 +87,7 @@ impl Default for Limits {
         Self {
             handle_life: Duration::from_secs(300),
             result_evidence: Duration::from_secs(10),
+            input_write: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
             harness_start: Duration::from_secs(20),
             settlement: Duration::from_secs(60),

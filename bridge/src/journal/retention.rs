@@ -108,7 +108,7 @@ impl Journal {
         .await
     }
 
-    /// Forgets some of a Session's Turns, `limit` of them at most, with their calls and results; and the Session itself when it has no
+    /// Forgets some of a Session's Turns, `limit` of them at most, with their calls, results and inputs; and the Session itself when it has no
     /// more. True when it is forgotten as a whole.
     ///
     /// # Errors
@@ -129,6 +129,7 @@ impl Journal {
             for statement in [
                 "DELETE FROM result WHERE call IN (SELECT row FROM call WHERE turn = ?1)",
                 "DELETE FROM call WHERE turn = ?1",
+                "DELETE FROM input WHERE turn = ?1",
                 "DELETE FROM turn WHERE row = ?1",
             ] {
                 let mut delete = connection.prepare_cached(statement)?;

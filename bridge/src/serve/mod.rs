@@ -146,6 +146,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         limits: Limits {
             handle_life: settings.limits.handle_life,
             evidence: settings.limits.result_evidence,
+            input_write: settings.limits.input_write,
             quiet: settings.limits.quiet,
             max_executors,
             idle: settings.limits.idle,

@@ -1,8 +1,8 @@
 //! Events, domain to wire.
 
 use adapters::harness::{
-    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, MessagePhase, ReasoningText, Tool,
-    ToolEnd, ToolStatus, Usage,
+    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, MessagePhase,
+    ReasoningText, Tool, ToolEnd, ToolStatus, Usage, WebAction,
 };
 use proto::v1::{self, event::Kind};
 
@@ -29,6 +29,7 @@ pub(crate) fn kind(turn_id: &str, event: &Event, parts: &mut Parts) -> Kind {
             reason: match reason {
                 Discard::Interrupted => v1::DiscardReason::Interrupted,
                 Discard::Retried => v1::DiscardReason::Retried,
+                Discard::Steered => v1::DiscardReason::Steered,
                 Discard::TurnEnded => v1::DiscardReason::TurnEnded,
             }
             .into(),
@@ -76,12 +77,32 @@ pub(crate) fn kind(turn_id: &str, event: &Event, parts: &mut Parts) -> Kind {
         Event::FunctionCallAbandoned { call_id, reason } => Kind::FunctionCallAbandoned(v1::FunctionCallAbandoned {
             call_id: call_id.clone(),
             reason: match reason {
+                AbandonReason::Deadline => v1::AbandonReason::Deadline,
                 AbandonReason::NativeCancelled => v1::AbandonReason::NativeCancelled,
                 AbandonReason::ExecutionLost => v1::AbandonReason::ExecutionLost,
                 AbandonReason::TurnEnded => v1::AbandonReason::TurnEnded,
             }
             .into(),
         }),
+        Event::FunctionProgress { call_id, number, message } => Kind::FunctionProgress(v1::FunctionProgress {
+            call_id: call_id.clone(),
+            number: *number,
+            message: message.clone(),
+        }),
+        Event::InputWritten { input_id } => Kind::InputWritten(v1::InputWritten { input_id: input_id.clone() }),
+        Event::InputAccepted { input_id, evidence, native } => Kind::InputAccepted(v1::InputAccepted {
+            input_id: input_id.clone(),
+            evidence: input_evidence(*evidence).into(),
+            native_id: native.clone(),
+        }),
+        Event::InputRefused { input_id, reason, message } => Kind::InputRefused(v1::InputRefused {
+            input_id: input_id.clone(),
+            reason: super::status::reason(*reason).into(),
+            message: message.clone(),
+        }),
+        Event::InputOutcomeUnknown { input_id } => {
+            Kind::InputOutcomeUnknown(v1::InputOutcomeUnknown { input_id: input_id.clone() })
+        }
         Event::ProviderRetry(retry) => Kind::ProviderRetry(v1::ProviderRetry {
             http_status: retry.http_status.map(u32::from),
             code: failure_code(retry.code).into(),
@@ -113,6 +134,14 @@ pub(crate) fn function_call(turn_id: &str, call: &Call, arguments: Option<v1::Co
         call_id_origin: v1::CallIdOrigin::Native.into(),
         idempotency_key: call.idempotency_key.clone(),
         turn_id: turn_id.to_owned(),
+    }
+}
+
+/// What is proved about an input.
+pub(crate) fn input_evidence(of: InputEvidence) -> v1::InputEvidence {
+    match of {
+        InputEvidence::Consumed => v1::InputEvidence::Consumed,
+        InputEvidence::Admitted => v1::InputEvidence::Admitted,
     }
 }
 
@@ -148,9 +177,24 @@ fn tool(of: &Tool, parts: &mut Parts) -> v1::Tool {
         Tool::FileChange { edits } => v1::tool::Kind::FileChange(v1::FileChange {
             edits: edits.iter().map(|edit| file_edit(edit, parts)).collect(),
         }),
+        Tool::WebSearch { query, action } => {
+            v1::tool::Kind::WebSearch(v1::WebSearch { query: query.clone(), action: action.as_ref().map(web_action) })
+        }
         Tool::Other { name } => v1::tool::Kind::Other(v1::OtherTool { name: name.clone() }),
     };
     v1::Tool { kind: Some(kind) }
+}
+
+fn web_action(of: &WebAction) -> v1::web_search::Action {
+    use v1::web_search::Action;
+    match of {
+        WebAction::Search { queries } => Action::Search(v1::WebSearchQueries { queries: queries.clone() }),
+        WebAction::OpenPage { url } => Action::OpenPage(v1::WebSearchPage { url: url.clone() }),
+        WebAction::FindInPage { url, pattern } => {
+            Action::FindInPage(v1::WebSearchFind { url: url.clone(), pattern: pattern.clone() })
+        }
+        WebAction::Other { name } => Action::Other(v1::WebSearchOther { name: name.clone() }),
+    }
 }
 
 fn file_edit(of: &FileEdit, parts: &mut Parts) -> v1::FileEdit {
@@ -222,6 +266,9 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         native_completed_at: end.native_at.map(Into::into),
         usage: end.usage.as_ref().map(usage),
         reconciled: end.reconciled,
+        tool_errors: Vec::new(),
+        output_matches_schema: None,
+        finish_reason: String::new(),
     }
 }
 

@@ -316,6 +316,28 @@ impl Runtime for Service {
         Ok(Response::new(v1::SubmitFunctionResultsResponse { outcomes: outcomes.collect() }))
     }
 
+    async fn report_function_progress(
+        &self,
+        request: Request<v1::ReportFunctionProgressRequest>,
+    ) -> Result<Response<v1::ReportFunctionProgressResponse>, Status> {
+        self.caller(&request)?;
+        Err(status(Refusal::new(Reason::Unsupported, "not built")))
+    }
+
+    async fn steer_turn(
+        &self,
+        request: Request<v1::SteerTurnRequest>,
+    ) -> Result<Response<v1::SteerTurnResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let mut wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
+        let request = request::steer(wire).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let steered = front.ask(|reply| Command::Steer { fence, request, reply }).await.map_err(status)?;
+        let input = Some(answer::input(&steered.input));
+        Ok(Response::new(v1::SteerTurnResponse { input, duplicate: steered.duplicate }))
+    }
+
     async fn cancel_turn(
         &self,
         request: Request<v1::CancelTurnRequest>,

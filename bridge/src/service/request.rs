@@ -3,8 +3,8 @@
 use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, FunctionTool, ModelProtocol, ModelProvider, OutputPart, Placement,
-    Presence, render,
+    Configuration, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider, OutputPart,
+    Placement, Presence, render,
 };
 use prost::Message as _;
 use proto::v1;
@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use crate::{
     config::Providers,
     refusal::{Reason, Refusal, excerpt},
-    session::{Asked, Fence, PrepareRequest, StartRequest, Submitted},
+    session::{Asked, Fence, PrepareRequest, StartRequest, SteerRequest, Submitted},
 };
 
 type Checked<T> = Result<T, Refusal>;
@@ -177,31 +177,47 @@ fn credentials(of: Vec<v1::Credential>) -> Checked<Option<SecretString>> {
 /// The start of a Turn.
 pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
     let turn_id = id(of.turn_id, "turn_id")?;
-    if of.input.is_empty() {
-        return Err(missing("input"));
-    }
-    let mut input = Vec::with_capacity(of.input.len());
-    let mut characters = 0usize;
-    for (index, part) in of.input.into_iter().enumerate() {
-        match part.part.ok_or_else(|| missing(&format!("input[{index}].part")))? {
-            v1::input_part::Part::Text(text) if text.is_empty() => {
-                return Err(Refusal::invalid(format!("input[{index}].text"), "the text is empty"));
-            }
-            v1::input_part::Part::Text(text) => {
-                characters = characters.saturating_add(text.chars().count());
-                input.push(text);
-            }
-        }
-    }
-    if characters > MAX_INPUT_CHARACTERS {
-        return Err(Refusal::invalid("input", format!("the input has {characters} characters; 1048576 are taken")));
-    }
+    let input = input(of.input)?;
     let max_duration = of.max_duration.map(|wire| {
         let most: Option<Duration> = wire.try_into().ok();
         most.filter(|most| (SHORTEST_TURN..=LONGEST_TURN).contains(most))
             .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))
     });
     Ok(StartRequest { handle: of.handle, turn_id, input, max_duration: max_duration.transpose()? })
+}
+
+/// An input that is added to a Turn.
+pub(crate) fn steer(of: v1::SteerTurnRequest) -> Checked<SteerRequest> {
+    let turn_id = id(of.turn_id, "turn_id")?;
+    let input_id = id(of.input_id, "input_id")?;
+    Ok(SteerRequest { turn_id, input_id, input: input(of.input)? })
+}
+
+/// The parts of an input.
+fn input(of: Vec<v1::InputPart>) -> Checked<Vec<InputPart>> {
+    if of.is_empty() {
+        return Err(missing("input"));
+    }
+    let mut input = Vec::with_capacity(of.len());
+    let mut characters = 0usize;
+    for (index, part) in of.into_iter().enumerate() {
+        match part.part.ok_or_else(|| missing(&format!("input[{index}].part")))? {
+            v1::input_part::Part::Text(text) if text.is_empty() => {
+                return Err(Refusal::invalid(format!("input[{index}].text"), "the text is empty"));
+            }
+            v1::input_part::Part::Text(text) => {
+                characters = characters.saturating_add(text.chars().count());
+                input.push(InputPart::Text(text));
+            }
+            v1::input_part::Part::Image(_) => {
+                return Err(Refusal::invalid(format!("input[{index}].image"), "images are not taken"));
+            }
+        }
+    }
+    if characters > MAX_INPUT_CHARACTERS {
+        return Err(Refusal::invalid("input", format!("the input has {characters} characters; 1048576 are taken")));
+    }
+    Ok(input)
 }
 
 /// A batch of results.
@@ -246,6 +262,12 @@ fn result(of: v1::FunctionResult, at: &dyn Fn(&str) -> String) -> Checked<Result
                 for (index, part) in parts.parts.into_iter().enumerate() {
                     match part.part.ok_or_else(|| missing(&at(&format!("output.parts[{index}].part"))))? {
                         v1::output_part::Part::Text(text) => texts.push(OutputPart::Text(text)),
+                        v1::output_part::Part::Image(_) => {
+                            return Err(Refusal::invalid(
+                                at(&format!("output.parts[{index}].image")),
+                                "images are not taken",
+                            ));
+                        }
                     }
                 }
                 Presence::Value(FunctionOutput::Parts(texts))

@@ -31,6 +31,11 @@ pub(crate) fn status(refusal: Refusal) -> Status {
     status
 }
 
+/// Wire name of a reason.
+pub(crate) fn reason(of: Reason) -> v1::Reason {
+    self::of(of).1
+}
+
 /// gRPC code and wire name of a reason; the table of the protocol's `Reason`.
 fn of(reason: Reason) -> (Code, v1::Reason) {
     match reason {
@@ -45,6 +50,9 @@ fn of(reason: Reason) -> (Code, v1::Reason) {
         Reason::HandleUnknown => (Code::NotFound, v1::Reason::HandleUnknown),
         Reason::HarnessUnavailable => (Code::Unavailable, v1::Reason::HarnessUnavailable),
         Reason::IncompatibleVersion => (Code::FailedPrecondition, v1::Reason::IncompatibleVersion),
+        Reason::InputBusy => (Code::ResourceExhausted, v1::Reason::InputBusy),
+        Reason::InputConflict => (Code::AlreadyExists, v1::Reason::InputConflict),
+        Reason::InputLimit => (Code::ResourceExhausted, v1::Reason::InputLimit),
         Reason::Internal => (Code::Internal, v1::Reason::Internal),
         Reason::InvalidRequest => (Code::InvalidArgument, v1::Reason::InvalidRequest),
         Reason::InvalidResult => (Code::InvalidArgument, v1::Reason::InvalidResult),
@@ -63,6 +71,7 @@ fn of(reason: Reason) -> (Code, v1::Reason) {
         Reason::StorageUnavailable => (Code::Unavailable, v1::Reason::StorageUnavailable),
         Reason::TurnCancelled => (Code::FailedPrecondition, v1::Reason::TurnCancelled),
         Reason::TurnConflict => (Code::AlreadyExists, v1::Reason::TurnConflict),
+        Reason::TurnEnded => (Code::FailedPrecondition, v1::Reason::TurnEnded),
         Reason::UnknownCall => (Code::InvalidArgument, v1::Reason::UnknownCall),
         Reason::UnsupportedConfiguration => (Code::InvalidArgument, v1::Reason::UnsupportedConfiguration),
     }
@@ -120,7 +129,7 @@ mod tests {
         assert_eq!(named.len(), ALL.len() + 1, "a reason of the protocol is never given, or missing in this test");
     }
 
-    const ALL: [Reason; 31] = [
+    const ALL: [Reason; 35] = [
         Reason::AssignmentConflict,
         Reason::AssignmentStale,
         Reason::CallAbandoned,
@@ -132,6 +141,9 @@ mod tests {
         Reason::HandleUnknown,
         Reason::HarnessUnavailable,
         Reason::IncompatibleVersion,
+        Reason::InputBusy,
+        Reason::InputConflict,
+        Reason::InputLimit,
         Reason::Internal,
         Reason::InvalidRequest,
         Reason::InvalidResult,
@@ -150,6 +162,7 @@ mod tests {
         Reason::StorageUnavailable,
         Reason::TurnCancelled,
         Reason::TurnConflict,
+        Reason::TurnEnded,
         Reason::UnknownCall,
         Reason::UnsupportedConfiguration,
     ];

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use adapters::harness::{AbandonReason, Failure, FailureCode, FunctionResult, Order, Report};
+use adapters::harness::{AbandonReason, Failure, FailureCode, FunctionResult, InputPart, Order, Report};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -19,12 +19,16 @@ use crate::{
     turn::{
         calls::{self, Digest, Known},
         event::{Call, CancelCause, Event},
+        inputs,
         log::{FencedBy, Front, Log},
         machine::{Effect, Input, Phase, Turn},
     },
 };
 
+mod steering;
 mod watch;
+
+pub(super) use steering::{record as input_record, refusal as input_refusal};
 
 /// Between two tries to store the end of a Turn.
 const END_AGAIN: Duration = Duration::from_secs(1);
@@ -62,6 +66,8 @@ pub(super) struct Active {
     orders: VecDeque<Order>,
     evidence: Vec<(Instant, String)>,
     waiters: Vec<(Instant, Reply<Snapshot>)>,
+    /// Those who wait for what becomes of an input.
+    inputs_awaited: Vec<steering::Waiter>,
     /// The end, until the journal has it.
     ending: Option<Ending>,
     ended: Option<Bytes>,
@@ -101,7 +107,7 @@ pub(super) struct Begin {
 }
 
 impl Active {
-    pub(super) fn begin(shared: &Arc<Shared>, begin: Begin, input: Vec<String>) -> Self {
+    pub(super) fn begin(shared: &Arc<Shared>, begin: Begin, input: Vec<InputPart>) -> Self {
         let client_id = begin.turn_id.clone();
         let (codec, bounds) = (Arc::clone(&shared.codec), shared.limits.bounds);
         let recording = Recording::new(begin.turn_id.clone(), codec, bounds, begin.log);
@@ -123,6 +129,7 @@ impl Active {
             orders: VecDeque::from([Order::Start { input, client_id }]),
             evidence: Vec::new(),
             waiters: Vec::new(),
+            inputs_awaited: Vec::new(),
             ending: None,
             ended: None,
             watch: watch::Watch::new(Instant::now(), begin.max_duration, shared.limits.quiet),
@@ -173,7 +180,7 @@ impl Active {
         let storage = storage.chain(self.recording.next_deadline().filter(|_| self.ending.is_none()));
         let storage = storage.chain(self.note_again.filter(|_| self.ending.is_none()));
         let own = evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending);
-        own.chain(storage).chain(self.watch_until()).min()
+        own.chain(storage).chain(self.watch_until()).chain(self.inputs_awaited_until()).min()
     }
 
     /// Fences lower epochs at once (R-ASG-2): observers, and those who wait for a cancel. Its effect stands, so they are told how far it is.
@@ -183,6 +190,7 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
+        self.answer_for_all_inputs();
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -194,6 +202,7 @@ impl Active {
                 phase => phase,
             },
             required: self.machine.required_actions().collect(),
+            inputs: self.machine.inputs().to_vec(),
             last_sequence: self.recording.front().last_sequence(),
             acknowledged: self.acknowledged,
             usage: self.machine.usage().map(|usage| self.shared.codec.encode_usage(usage)),
@@ -348,6 +357,10 @@ impl Active {
         if first_unwritten > 0 || self.unwritten_noted {
             stored = self.shared.journal.events_unwritten(self.row, first_unwritten).await;
         }
+        if stored.is_ok() && !self.machine.inputs().is_empty() {
+            // All of them, since one that the journal did not take before must not stand open in a Turn that is over.
+            stored = self.shared.journal.input_phases(self.row, self.input_records()).await;
+        }
         if stored.is_ok() {
             stored = self.shared.journal.end_turn(self.row, ending.record.clone(), Some(ending.abandoned)).await;
         }
@@ -373,6 +386,7 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
+        self.answer_for_all_inputs();
         let front = self.recording.front();
         let trace = front.trace();
         // What the file did not take is in memory only.
@@ -417,6 +431,15 @@ impl Active {
         match effect {
             Effect::Emit(event) => self.recording.emit(event),
             Effect::Answer { call_id, result } => self.orders.push_back(Order::Answer { call_id, result }),
+            Effect::Steer { input_id, input } => {
+                let client_id = inputs::client_id(&self.turn_id, &input_id);
+                self.orders.push_back(Order::Steer { input_id, client_id, input });
+            }
+            Effect::StoreInput { input_id, .. } => {
+                let records = self.input_records().into_iter().filter(|record| record.input_id == input_id);
+                let stored = self.shared.journal.input_phases(self.row, records.collect()).await;
+                self.logged(stored, "the phase of an input");
+            }
             Effect::Interrupt => self.orders.push_back(Order::Interrupt),
             Effect::AwaitEvidence { call_id } => {
                 self.evidence.push((Instant::now() + self.shared.limits.evidence, call_id));
@@ -537,6 +560,7 @@ impl Active {
 /// The name that the journal keeps of a reason.
 pub(super) fn reason_name(reason: AbandonReason) -> &'static str {
     match reason {
+        AbandonReason::Deadline => "deadline",
         AbandonReason::NativeCancelled => "native_cancelled",
         AbandonReason::ExecutionLost => "execution_lost",
         AbandonReason::TurnEnded => "turn_ended",

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, FunctionTool, ModelProtocol, ModelProvider, OutputPart, Placement,
-    Presence,
+    Configuration, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider, OutputPart,
+    Placement, Presence,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -96,19 +96,39 @@ pub(crate) fn preparation(configuration: &Configuration, resume: Option<&str>) -
 }
 
 /// Digest of a Turn: its input and how long it may take.
-pub(crate) fn turn(input: &[String], max_duration: Option<Duration>) -> Digest {
+pub(crate) fn turn(input: &[InputPart], max_duration: Option<Duration>) -> Digest {
     let mut sum = Sum::new("input");
-    sum.count(input.len());
-    for text in input {
-        sum.tag(1);
-        sum.text(text);
-    }
+    parts(input, &mut sum);
     // A Turn without a limit has the digest that it had before there were limits.
     if let Some(most) = max_duration {
         sum.tag(2);
         sum.bytes(&most.as_nanos().to_le_bytes());
     }
     sum.end()
+}
+
+/// Digest of an input that is added to a Turn.
+pub(crate) fn steer(input: &[InputPart]) -> Digest {
+    let mut sum = Sum::new("steer");
+    parts(input, &mut sum);
+    sum.end()
+}
+
+fn parts(input: &[InputPart], sum: &mut Sum) {
+    sum.count(input.len());
+    for part in input {
+        match part {
+            InputPart::Text(text) => {
+                sum.tag(1);
+                sum.text(text);
+            }
+            InputPart::Image(image) => {
+                sum.tag(2);
+                sum.text(image.media_type.name());
+                sum.bytes(&image.data);
+            }
+        }
+    }
 }
 
 /// Digest of a function's result.
@@ -221,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_content() {
-        let texts = ["a".to_owned()];
+        let texts = [InputPart::Text("a".to_owned())];
         let limits = [None, Some(Duration::from_secs(1)), Some(Duration::from_nanos(1_000_000_001))];
         let seen: HashSet<_> = limits.into_iter().map(|limit| turn(&texts, limit)).collect();
         assert_eq!(seen.len(), 3);
@@ -229,7 +249,9 @@ mod tests {
 
     #[test]
     fn the_border_between_parts_counts() {
-        let input = |texts: &[&str]| turn(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), None);
+        let input = |texts: &[&str]| {
+            turn(&texts.iter().map(|text| InputPart::Text((*text).to_owned())).collect::<Vec<_>>(), None)
+        };
         assert_ne!(input(&["ab", "c"]), input(&["a", "bc"]));
         assert_ne!(directory("uid:1", "0:s"), directory("uid:10", ":s"));
         assert_eq!(directory("uid:0", "s").len(), 32);

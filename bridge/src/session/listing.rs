@@ -170,6 +170,7 @@ mod tests {
         let limits = Limits {
             handle_life: Duration::ZERO,
             evidence: Duration::ZERO,
+            input_write: Duration::ZERO,
             quiet: Duration::ZERO,
             max_executors: 1,
             idle: Duration::ZERO,

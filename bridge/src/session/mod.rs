@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use adapters::harness::{Configuration, FunctionResult, Harness, Placement};
+use adapters::harness::{Configuration, FunctionResult, Harness, InputPart, Placement};
 use bytes::Bytes;
 use secrecy::SecretString;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -20,6 +20,7 @@ use crate::{
     refusal::{Reason, Refusal},
     turn::{
         event::{Codec, Native, Waiting},
+        inputs::InputState,
         log,
         machine::Phase,
     },
@@ -49,7 +50,9 @@ mod results;
 pub(crate) mod retention;
 mod standing;
 mod starting;
+mod steering;
 mod storing;
+mod unsettled;
 
 pub(crate) use assignment::Fence;
 pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};
@@ -99,6 +102,8 @@ pub(crate) struct Limits {
     pub(crate) handle_life: Duration,
     /// How long the evidence of a written result may take (R-FN-6).
     pub(crate) evidence: Duration,
+    /// How long the answer to an added input waits for its write (R-STE-1).
+    pub(crate) input_write: Duration,
     /// How long a Harness may be quiet in a Turn before it is asked (R-EVT-10).
     pub(crate) quiet: Duration,
     /// Executors that may exist at once (R-PRE-3).
@@ -205,6 +210,11 @@ pub(crate) enum Command {
         results: Vec<Submitted>,
         reply: Reply<Vec<ResultOutcome>>,
     },
+    Steer {
+        fence: Fence,
+        request: SteerRequest,
+        reply: Reply<Steered>,
+    },
     Cancel {
         fence: Fence,
         turn_id: String,
@@ -291,8 +301,24 @@ pub(crate) enum Progress {
 pub(crate) struct StartRequest {
     pub(crate) handle: String,
     pub(crate) turn_id: String,
-    pub(crate) input: Vec<String>,
+    pub(crate) input: Vec<InputPart>,
     pub(crate) max_duration: Option<Duration>,
+}
+
+/// A request to add an input to a Turn.
+#[derive(Debug)]
+pub(crate) struct SteerRequest {
+    pub(crate) turn_id: String,
+    pub(crate) input_id: String,
+    pub(crate) input: Vec<InputPart>,
+}
+
+/// An input that was added to a Turn, as it stands.
+#[derive(Debug)]
+pub(crate) struct Steered {
+    pub(crate) input: InputState,
+    /// Whether it was there before.
+    pub(crate) duplicate: bool,
 }
 
 /// One submitted result; a result whose content is wrong is judged like the others before that is said (R-FN-5).
@@ -318,6 +344,8 @@ pub(crate) struct Snapshot {
     pub(crate) turn_id: String,
     pub(crate) phase: Phase,
     pub(crate) required: Vec<Waiting>,
+    /// The inputs that were added, in their order.
+    pub(crate) inputs: Vec<InputState>,
     pub(crate) last_sequence: u64,
     pub(crate) acknowledged: u64,
     /// Encoded by the codec.

@@ -9,11 +9,12 @@ use super::{
 };
 use crate::{
     clock,
-    journal::{EndRecord, TurnRecord, TurnRow},
+    journal::{EndRecord, InputRecord, TurnRecord, TurnRow},
     refusal::{Reason, Refusal},
     turn::{
         calls::{Digest, Known},
         event::Native,
+        inputs::{self, InputState},
         log::{self, FencedBy, Front, Terminal, Trace},
         machine::Phase,
     },
@@ -52,6 +53,7 @@ impl Past {
             turn_id: record.start.turn_id,
             phase: Phase::Ended,
             required: Vec::new(),
+            inputs: record.inputs.iter().map(input_state).collect(),
             last_sequence,
             acknowledged: record.acknowledged,
             usage,
@@ -108,6 +110,12 @@ impl Past {
             opened => opened,
         }
     }
+}
+
+/// An input as the journal has it.
+pub(super) fn input_state(of: &InputRecord) -> InputState {
+    let phase = inputs::Phase::of(&of.phase, of.detail.as_deref());
+    InputState { input_id: of.input_id.clone(), content: of.hash, phase }
 }
 
 /// What is asked for is not kept any more.

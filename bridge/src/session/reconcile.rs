@@ -109,6 +109,7 @@ mod tests {
             reserved: 0,
             unwritten: 0,
             events_gone: false,
+            inputs: Vec::new(),
         }
     }
 

@@ -275,7 +275,8 @@ fn weight(event: &Event) -> Weight {
         (_, Some((_, Step::Grows))) => Weight::Partial,
         // What is open is few, and is closed for whoever saw its beginning.
         (_, Some((_, Step::Closes))) => Weight::Needed,
-        (_, Some((_, Step::Opens))) | (Event::ProviderRetry(_) | Event::Usage(_) | Event::Notice { .. }, None) => {
+        (_, Some((_, Step::Opens)))
+        | (Event::FunctionProgress { .. } | Event::ProviderRetry(_) | Event::Usage(_) | Event::Notice { .. }, None) => {
             Weight::Content
         }
         (_, None) => Weight::Needed,
@@ -306,6 +307,11 @@ fn step(event: &Event) -> Option<(&str, Step)> {
         | Event::FunctionCall { .. }
         | Event::FunctionResultApplied { .. }
         | Event::FunctionCallAbandoned { .. }
+        | Event::FunctionProgress { .. }
+        | Event::InputWritten { .. }
+        | Event::InputAccepted { .. }
+        | Event::InputRefused { .. }
+        | Event::InputOutcomeUnknown { .. }
         | Event::ProviderRetry(_)
         | Event::Usage(_)
         | Event::Notice { .. }

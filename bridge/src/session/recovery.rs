@@ -3,22 +3,23 @@
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use adapters::{
-    harness::{AbandonReason, Proof, Usage},
+    harness::{AbandonReason, Proof, ProvedInputs, Usage},
     native::{environment::Mark, tree},
 };
 use bytes::Bytes;
 
 use super::{
     Shared,
-    active::reason_name,
+    active::{input_record, reason_name},
     boot::{Boot, Given},
-    reconcile,
+    reconcile, unsettled,
 };
 use crate::{
     clock,
     journal::{self, CallRecord, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
         event::{Event, Omitted},
+        inputs::InputState,
         log::{self, Kept, Log, Record, Recovered},
     },
 };
@@ -60,8 +61,10 @@ pub(crate) async fn settle(
         let calls = shared.journal.calls_of(row).await?;
         let given = Given::by(&turn, &calls);
         let proof = reconcile::proof(shared, session, &turn).await;
-        let end = end_of(shared, &turn, &turns, Known { given, calls, boot: &boot, proof });
+        let read = unsettled::proved(shared, session, &turn).await;
+        let (end, inputs) = end_of(shared, &turn, &turns, Known { given, calls, boot: &boot, proof, read });
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
+        shared.journal.input_phases(row, inputs.iter().map(input_record).collect()).await?;
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
     // ORDER: behind the ends, so that a start that does not come so far is followed by one that knows as much.
@@ -76,11 +79,13 @@ struct Known<'a> {
     boot: &'a Boot,
     /// What native history proves.
     proof: Option<Proof>,
+    /// What it has of the inputs that were added.
+    read: ProvedInputs,
 }
 
 /// The end of a Turn: the one that its file has already, else the one that native history proves, else `unknown`.
-fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> EndRecord {
-    let Known { mut given, calls, boot, proof } = known;
+fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> (EndRecord, Vec<InputState>) {
+    let Known { mut given, calls, boot, proof, read } = known;
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -106,15 +111,20 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
     };
     let encode_usage = |usage: &Usage| shared.codec.encode_usage(usage);
     let ended_ms = clock::millis(clock::now());
-    if let Some((status, ended)) = found.ended {
+    if let Some((status, ended)) = found.ended.take() {
         let usage = found.usage.as_ref().map(encode_usage);
-        return EndRecord { status, ended: ended.to_vec(), last_sequence: last, ended_ms, usage };
+        let ended = ended.to_vec();
+        // A Turn that never started has written none.
+        let read = ProvedInputs { is_over: read.is_over || !found.is_started, ..read };
+        let (inputs, _) = unsettled::close(turn, &found, &read);
+        return (EndRecord { status, ended, last_sequence: last, ended_ms, usage }, inputs);
     }
 
     let mut sequence = boot.last_given(last, &given);
     if sequence > last || log.is_none() {
         // What the file lacks may have been seen.
         found.is_lacking = true;
+        found.is_started |= turn.native_turn_id.is_some();
         let kept = if log.is_some() { last } else { 0 };
         let is_open = |call: &&CallRecord| matches!(&*call.phase, "pending" | "result_stored" | "written");
         let (known, lost): (Vec<_>, Vec<_>) =
@@ -122,10 +132,11 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
         found.open_calls.retain(|id| known.iter().any(|call| call.start.call_id == *id));
         found.open_calls.extend(lost.into_iter().map(|call| call.start.call_id.clone()));
     }
+    let (inputs, told) = unsettled::close(turn, &found, &read);
     let (closing, end) = reconcile::closing(turn, found, proof);
     let name = end.status.name().to_owned();
     let usage = end.usage.as_ref().map(encode_usage);
-    let closing = closing.into_iter().chain([Event::TurnEnded(end)]);
+    let closing = told.into_iter().chain(closing).chain([Event::TurnEnded(end)]);
     let mut records = Vec::new();
     let mut terminal = Bytes::new();
     if sequence > last && log.is_some() {
@@ -151,5 +162,5 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
     if let Some(Ok(Kept::Refused(error)) | Err(error)) = written {
         tracing::warn!(path = %path.display(), %error, "the end of a Turn is in the journal only");
     }
-    EndRecord { status: name, ended: terminal.to_vec(), last_sequence: sequence, ended_ms, usage }
+    (EndRecord { status: name, ended: terminal.to_vec(), last_sequence: sequence, ended_ms, usage }, inputs)
 }

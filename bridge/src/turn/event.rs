@@ -2,8 +2,12 @@
 
 use std::time::SystemTime;
 
-use adapters::harness::{AbandonReason, Failure, Finish, MessagePhase, ReasoningText, RetryOf, Tool, ToolEnd, Usage};
+use adapters::harness::{
+    AbandonReason, Failure, Finish, InputEvidence, MessagePhase, ReasoningText, RetryOf, Tool, ToolEnd, Usage,
+};
 use bytes::Bytes;
+
+use crate::refusal::Reason;
 
 /// One event, before it has a sequence.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +26,11 @@ pub(crate) enum Event {
     FunctionCall { call: Call },
     FunctionResultApplied { call_id: String, evidence: &'static str, success: bool },
     FunctionCallAbandoned { call_id: String, reason: AbandonReason },
+    FunctionProgress { call_id: String, number: u64, message: String },
+    InputWritten { input_id: String },
+    InputAccepted { input_id: String, evidence: InputEvidence, native: String },
+    InputRefused { input_id: String, reason: Reason, message: String },
+    InputOutcomeUnknown { input_id: String },
     ProviderRetry(RetryOf),
     Usage(Usage),
     Notice { code: &'static str, message: String },
@@ -87,6 +96,7 @@ pub(crate) struct Large {
 pub(crate) enum Discard {
     Interrupted,
     Retried,
+    Steered,
     TurnEnded,
 }
 
@@ -185,6 +195,10 @@ pub(crate) struct Recovered {
     pub(crate) messages: Vec<SeenMessage>,
     /// The last usage.
     pub(crate) usage: Option<Usage>,
+    /// Whether the Turn has started.
+    pub(crate) is_started: bool,
+    /// The inputs that were told of.
+    pub(crate) inputs: Vec<SeenInput>,
     /// Status and encoded event of an end that is there already.
     pub(crate) ended: Option<(String, Bytes)>,
 }
@@ -198,6 +212,15 @@ pub(crate) struct SeenMessage {
     pub(crate) native: String,
     /// How far it came.
     pub(crate) state: Seen,
+}
+
+/// An input that Core may have heard of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeenInput {
+    /// Core's id.
+    pub(crate) input_id: String,
+    /// What it came to.
+    pub(crate) end: Option<super::inputs::Phase>,
 }
 
 /// How far a message came.

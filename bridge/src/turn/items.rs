@@ -71,11 +71,11 @@ impl Items {
         Some(self.open.remove(at).item)
     }
 
-    /// Closes what a provider's broken answer leaves: messages and reasoning. Tools run on.
-    pub(super) fn break_answer(&mut self) -> Vec<Event> {
+    /// Closes what a provider's answer leaves that was broken off: messages and reasoning. Tools run on.
+    pub(super) fn break_answer(&mut self, why: Discard) -> Vec<Event> {
         let (broken, rest) = std::mem::take(&mut self.open).into_iter().partition(|o| !matches!(o.kind, Kind::Tool(_)));
         self.open = rest;
-        close_all(broken, Discard::Retried)
+        close_all(broken, why)
     }
 
     /// Closes everything, in the order in which it was opened.
@@ -123,7 +123,7 @@ mod tests {
         items.open("m", Kind::Message);
         items.open("t", Kind::Tool(Tool::Other { name: "x".into() }));
         items.open("r", Kind::Reasoning);
-        let events = items.break_answer();
+        let events = items.break_answer(Discard::Retried);
         assert_eq!(events.len(), 2);
         assert!(matches!(&events[0], Event::MessageDiscarded { item, reason: Discard::Retried } if item == "m"));
         let rest = items.close_all(Discard::TurnEnded);

@@ -6,17 +6,23 @@
 use std::time::SystemTime;
 
 use adapters::harness::{
-    AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, NativeEnd, Report, Settlement, Standing, Usage,
+    AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, InputPart, NativeEnd, Report, Settlement,
+    Standing, Usage,
 };
 
 use super::{
     calls::{self, CallState, Digest, Known, Phase as CallPhase},
     event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause, Waiting},
+    inputs::{self, InputState},
     items::{Items, Kind},
     stop::Stop,
 };
+use crate::refusal::Reason;
 
 mod limits;
+mod steering;
+
+pub(crate) use steering::closing as closing_input;
 
 /// One Turn.
 #[derive(Debug)]
@@ -26,6 +32,7 @@ pub(crate) struct Turn {
     idempotency_prefix: String,
     items: Items,
     calls: Vec<CallState>,
+    inputs: Vec<InputState>,
     usage: Option<Usage>,
     native: Option<Native>,
     cancel: Option<CancelCause>,
@@ -73,6 +80,8 @@ pub(crate) enum Input {
     Stop(Stop),
     /// A result for a call that is pending is on disk.
     Result { call_id: String, digest: Digest, result: FunctionResult },
+    /// An input that is added is on disk.
+    Steer { input_id: String, content: Digest, input: Vec<InputPart> },
     /// A call could not be stored; it is not shown (R-DUR-4).
     NotStored { call_id: String },
     /// A call that could not be stored is stored now.
@@ -94,6 +103,10 @@ pub(crate) enum Effect {
     Emit(Event),
     /// Give a result to the adapter.
     Answer { call_id: String, result: FunctionResult },
+    /// Store an input's phase.
+    StoreInput { input_id: String, phase: inputs::Phase },
+    /// Give an input to the adapter.
+    Steer { input_id: String, input: Vec<InputPart> },
     /// Await the evidence of a written result.
     AwaitEvidence { call_id: String },
     /// Tell the adapter to interrupt.
@@ -121,6 +134,7 @@ impl Turn {
             idempotency_prefix,
             items: Items::default(),
             calls: Vec::new(),
+            inputs: Vec::new(),
             usage: None,
             native: None,
             cancel: None,
@@ -153,7 +167,10 @@ impl Turn {
     /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
     pub(crate) fn only_waits(&self) -> bool {
         let open: Vec<_> = self.calls.iter().filter(|c| c.phase.is_open()).collect();
-        let goes_on = self.is_stopping() || !self.items.are_closed() || !matches!(self.state, State::Running);
+        let goes_on = self.is_stopping()
+            || !self.items.are_closed()
+            || self.writes_input()
+            || !matches!(self.state, State::Running);
         !goes_on && !open.is_empty() && open.iter().all(|c| c.phase == CallPhase::Pending)
     }
 
@@ -199,6 +216,7 @@ impl Turn {
             Input::Fail(failure) => Ok(self.fail(failure)),
             Input::Stop(stop) => Ok(self.stop(stop)),
             Input::Result { call_id, digest, result } => Ok(self.result(call_id, digest, result)),
+            Input::Steer { input_id, content, input } => Ok(self.steer(input_id, content, input)),
             Input::NotStored { call_id } => {
                 if let Some(call) = self.call_mut(&call_id) {
                     call.hidden = true;
@@ -279,7 +297,10 @@ impl Turn {
         if let State::Ended(_) = self.state {
             return Err(self.misfit("something after the end"));
         }
-        self.retrying = matches!(report, Report::ProviderRetry(_));
+        // What the bridge itself has written says nothing of the provider.
+        if !matches!(report, Report::InputWritten { .. } | Report::InputRefused { .. }) {
+            self.retrying = matches!(report, Report::ProviderRetry(_));
+        }
         Ok(match report {
             Report::Started { native_turn_id } => match self.state {
                 State::Starting => {
@@ -305,7 +326,11 @@ impl Turn {
                 effects.push(Effect::Emit(Event::MessageCompleted { item, text, phase }));
                 effects
             }
-            Report::AnswerBroken => self.items.break_answer().into_iter().map(Effect::Emit).collect(),
+            Report::AnswerBroken => self.items.break_answer(Discard::Retried).into_iter().map(Effect::Emit).collect(),
+            Report::AnswerSteered => self.items.break_answer(Discard::Steered).into_iter().map(Effect::Emit).collect(),
+            Report::InputWritten { .. } | Report::InputAccepted { .. } | Report::InputRefused { .. } => {
+                self.input_reported(report)?
+            }
             Report::ReasoningStarted { id } => {
                 let item = self.items.open(&id, Kind::Reasoning);
                 emit(Event::ReasoningStarted { item, native: id })
@@ -379,8 +404,9 @@ impl Turn {
             Report::Notice { code, message } => emit(Event::Notice { code, message }),
             Report::Ended(end) => match self.state {
                 State::Starting | State::Running => {
+                    let effects = self.close_inputs(inputs::Phase::Refused(Reason::TurnEnded));
                     self.state = State::Settling(end);
-                    Vec::new()
+                    effects
                 }
                 State::Settling(_) | State::Ended(_) => return Err(self.misfit("a second end")),
             },
@@ -496,7 +522,9 @@ impl Turn {
             }
         };
         let why = if interrupted { Discard::Interrupted } else { Discard::TurnEnded };
-        let mut effects: Vec<Effect> = self.items.close_all(why).into_iter().map(Effect::Emit).collect();
+        // Where the adapter told no end, what it was given may have been written.
+        let mut effects = self.close_inputs(inputs::Phase::OutcomeUnknown);
+        effects.extend(self.items.close_all(why).into_iter().map(Effect::Emit));
         self.calls.retain(|c| !c.hidden);
         for call in self.calls.iter_mut().filter(|c| c.phase.is_open()) {
             call.close(CallPhase::Abandoned(abandoned));

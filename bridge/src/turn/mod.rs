@@ -2,6 +2,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod event;
+pub(crate) mod inputs;
 mod items;
 pub(crate) mod log;
 pub(crate) mod machine;
@@ -9,3 +10,4 @@ pub(crate) mod split;
 pub(crate) mod stop;
 
 pub(crate) use items::incomplete;
+pub(crate) use machine::closing_input;

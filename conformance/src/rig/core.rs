@@ -138,14 +138,19 @@ pub fn configuration(base_url: &str, functions: Vec<v1::FunctionTool>) -> v1::Ex
         instructions: String::new(),
         provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
         harness_config: String::new(),
-        tools: Some(v1::AdmittedTools { functions }),
+        tools: Some(v1::AdmittedTools { functions, controls: None }),
     }
 }
 
 /// A function with these parameters, a JSON Schema as text.
 #[must_use]
 pub fn function(name: &str, parameters: &str) -> v1::FunctionTool {
-    v1::FunctionTool { name: name.into(), description: format!("The function {name}."), parameters: parameters.into() }
+    v1::FunctionTool {
+        name: name.into(),
+        description: format!("The function {name}."),
+        parameters: parameters.into(),
+        ..Default::default()
+    }
 }
 
 /// A successful result with one text.
@@ -157,6 +162,7 @@ pub fn text_result(turn_id: &str, call_id: &str, text: &str) -> v1::FunctionResu
         success: Some(true),
         error: None,
         output: Some(v1::FunctionOutput { value: Some(v1::function_output::Value::Text(text.into())) }),
+        disposition: None,
     }
 }
 

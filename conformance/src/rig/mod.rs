@@ -8,6 +8,7 @@ mod core;
 mod daemon;
 mod footprint;
 mod held;
+mod history;
 mod order;
 mod place;
 mod process;

@@ -87,8 +87,8 @@ fn code(reason: Reason) -> Code {
         InvalidRequest | UnsupportedConfiguration | UnknownCall | InvalidResult => Code::InvalidArgument,
         NotFound | HandleUnknown => Code::NotFound,
         NotAuthorized => Code::PermissionDenied,
-        PreparationConflict | TurnConflict | ResultConflict => Code::AlreadyExists,
-        PreparationCapacity | Overloaded | ObserverTooSlow => Code::ResourceExhausted,
+        PreparationConflict | TurnConflict | InputConflict | ResultConflict => Code::AlreadyExists,
+        PreparationCapacity | InputBusy | InputLimit | Overloaded | ObserverTooSlow => Code::ResourceExhausted,
         PayloadTooLarge | EventsGone => Code::OutOfRange,
         Unsupported => Code::Unimplemented,
         HarnessUnavailable | StorageUnavailable | Draining => Code::Unavailable,
@@ -100,6 +100,7 @@ fn code(reason: Reason) -> Code {
         | NativeHistoryUnavailable
         | HandleExpired
         | SessionBusy
+        | TurnEnded
         | TurnCancelled
         | CallAbandoned
         | CleanupUnconfirmed => Code::FailedPrecondition,

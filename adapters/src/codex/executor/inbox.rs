@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// `Server overloaded; retry later.`
-const OVERLOADED: i64 = -32001;
+pub(super) const OVERLOADED: i64 = -32001;
 /// Most client errors; too large an input has −32602.
 const INVALID: [i64; 2] = [-32600, -32602];
 
@@ -73,6 +73,7 @@ impl Owner {
                 tracing::debug!(code = error.code, "an interrupt was refused");
                 Event::InterruptRefused
             }
+            (Asked::Steer, outcome) => return self.steered(outcome).await,
             (Asked::Clean, _) => Event::Cleaned,
             (Asked::Standing, outcome) => return self.stands(outcome).await,
         };
@@ -130,7 +131,10 @@ impl Owner {
             wire::Notification::TurnStarted(notice) => {
                 return self.feed(Event::Started { native: notice.turn.id }).await;
             }
-            wire::Notification::TurnCompleted(notice) => return self.completed(notice.turn).await,
+            wire::Notification::TurnCompleted(notice) => {
+                self.refuse_unread(&notice.turn.id).await;
+                return self.completed(notice.turn).await;
+            }
             wire::Notification::ItemStarted(notice) => match wire::Item::read(&notice.item) {
                 Ok(item) => self.items.started(item, &mut reports),
                 Err(_) => false,
@@ -138,6 +142,10 @@ impl Owner {
             wire::Notification::ItemCompleted(notice) => match wire::Item::read(&notice.item) {
                 Ok(wire::Item::Call(item)) => {
                     reports = self.calls.completed(item);
+                    true
+                }
+                Ok(wire::Item::UserMessage(item)) => {
+                    self.input_read(item, &mut reports);
                     true
                 }
                 Ok(item) => self.items.completed(item, &mut reports),

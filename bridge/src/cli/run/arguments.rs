@@ -224,7 +224,7 @@ impl Plan {
             instructions: self.instructions.clone(),
             provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
             harness_config: String::new(),
-            tools: Some(v1::AdmittedTools { functions: self.functions.declared() }),
+            tools: Some(v1::AdmittedTools { functions: self.functions.declared(), controls: None }),
         }
     }
 }

@@ -270,6 +270,7 @@ fn result(turn_id: &str, call_id: &str, answer: Answer) -> Option<v1::FunctionRe
         success: Some(success),
         error: error.map(|text| v1::NullableText { value: Some(v1::nullable_text::Value::Text(text)) }),
         output: output.map(|text| v1::FunctionOutput { value: Some(v1::function_output::Value::Text(text)) }),
+        disposition: None,
     })
 }
 

@@ -286,6 +286,17 @@ impl Runtime for Scripted {
         Ok(Response::new(Default::default()))
     }
 
+    async fn steer_turn(&self, _: Request<v1::SteerTurnRequest>) -> Answer<v1::SteerTurnResponse> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
+    async fn report_function_progress(
+        &self,
+        _: Request<v1::ReportFunctionProgressRequest>,
+    ) -> Answer<v1::ReportFunctionProgressResponse> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
     async fn list_turns(&self, _: Request<v1::ListTurnsRequest>) -> Answer<v1::ListTurnsResponse> {
         Err(Status::unimplemented("not in the script"))
     }

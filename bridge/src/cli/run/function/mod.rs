@@ -62,7 +62,7 @@ impl Function {
         }
         let parameters = fs::read_to_string(schema).map_err(|error| format!("{schema}: {error}"))?;
         let description = description(&parameters).map_err(|error| format!("{schema}: is not JSON: {error}"))?;
-        let declared = v1::FunctionTool { name: name.into(), description, parameters };
+        let declared = v1::FunctionTool { name: name.into(), description, parameters, ..Default::default() };
         Ok(Self { declared, program: program.into() })
     }
 }

@@ -76,6 +76,19 @@ fn kind(kind: &Kind) -> (&'static str, Object) {
             let reason = Value::name::<v1::AbandonReason>(e.reason, "ABANDON_REASON_");
             ("function_call_abandoned", call(&e.call_id).with("reason", reason))
         }
+        Kind::FunctionProgress(e) => {
+            ("function_progress", call(&e.call_id).with("number", e.number).with("message", &e.message))
+        }
+        Kind::InputWritten(e) => ("input_written", input(&e.input_id)),
+        Kind::InputAccepted(e) => {
+            let evidence = Value::name::<v1::InputEvidence>(e.evidence, "INPUT_EVIDENCE_");
+            ("input_accepted", input(&e.input_id).with("evidence", evidence).with("native_id", &e.native_id))
+        }
+        Kind::InputRefused(e) => {
+            let reason = Value::name::<v1::Reason>(e.reason, "REASON_");
+            ("input_refused", input(&e.input_id).with("reason", reason).with("message", &e.message))
+        }
+        Kind::InputOutcomeUnknown(e) => ("input_outcome_unknown", input(&e.input_id)),
         Kind::ProviderRetry(e) => (
             "provider_retry",
             Object::default()
@@ -99,6 +112,10 @@ fn item(id: &str) -> Object {
 
 fn call(id: &str) -> Object {
     Object::default().with("call_id", id)
+}
+
+fn input(id: &str) -> Object {
+    Object::default().with("input_id", id)
 }
 
 fn native(native: &v1::NativeIdentity) -> Object {
@@ -132,8 +149,26 @@ fn a_tool(tool: &v1::Tool) -> Object {
             let fields = Object::default().with("edits", Value::list(&change.edits, edit));
             Object::default().with("file_change", fields)
         }
+        Some(tool::Kind::WebSearch(search)) => Object::default().with("web_search", web_search(search)),
         Some(tool::Kind::Other(other)) => Object::default().with("other", Object::default().with("name", &other.name)),
         None => Object::default(),
+    }
+}
+
+fn web_search(search: &v1::WebSearch) -> Object {
+    use v1::web_search::Action;
+    let fields = Object::default().with("query", &search.query);
+    match &search.action {
+        Some(Action::Search(search)) => {
+            let queries = Value::List(search.queries.iter().map(Value::from).collect());
+            fields.with("search", Object::default().with("queries", queries))
+        }
+        Some(Action::OpenPage(page)) => fields.with("open_page", Object::default().with("url", &page.url)),
+        Some(Action::FindInPage(find)) => {
+            fields.with("find_in_page", Object::default().with("url", &find.url).with("pattern", &find.pattern))
+        }
+        Some(Action::Other(other)) => fields.with("other", Object::default().with("name", &other.name)),
+        None => fields,
     }
 }
 
@@ -231,8 +266,8 @@ macro_rules! named {
     };
 }
 
-named! { AbandonReason CallIdOrigin DiscardReason EndCause FailureCode FileEditKind Finish MessagePhase OmissionReason ReasoningText
-ToolStatus TurnStatus }
+named! { AbandonReason CallIdOrigin DiscardReason EndCause FailureCode FileEditKind Finish InputEvidence MessagePhase OmissionReason Reason
+ReasoningText ToolStatus TurnStatus }
 
 macro_rules! from {
     ($($type:ty => $variant:ident;)*) => {
