@@ -19,6 +19,8 @@ pub(super) struct Items {
     total: wire::Tokens,
     /// The last message that was completed.
     last_message: Option<String>,
+    /// There was more than the input and reasoning, or something that nobody could read.
+    shown: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +29,15 @@ enum Open {
     Reasoning,
     /// Runs on this machine: must have ended before the Turn is settled.
     Work,
+    /// Runs at the provider, as a part of its answer.
+    Hosted,
     Tool,
 }
 
 impl Items {
     /// Items of a Turn on a thread that had used `before`.
     pub(super) fn new(before: wire::Tokens) -> Self {
-        Self { open: BTreeMap::new(), stopping: false, before, total: before, last_message: None }
+        Self { open: BTreeMap::new(), stopping: false, before, total: before, last_message: None, shown: false }
     }
 
     /// Tokens of the thread so far.
@@ -51,8 +55,20 @@ impl Items {
         self.stopping = true;
     }
 
+    /// Whether the Turn has neither a message nor a tool so far.
+    pub(super) fn are_bare(&self) -> bool {
+        !self.shown
+    }
+
+    /// Something could not be read, and may have been a message. Always false.
+    pub(super) fn unread(&mut self) -> bool {
+        self.shown = true;
+        false
+    }
+
     /// `item/started`. False when it says nothing new.
     pub(super) fn started(&mut self, item: wire::Item, out: &mut Vec<Report>) -> bool {
+        self.shown |= is_shown(&item);
         let (id, open, report) = match item {
             wire::Item::UserMessage | wire::Item::Call(_) => return true,
             wire::Item::Message(item) => (item.id.clone(), Open::Message, Report::MessageStarted { id: item.id }),
@@ -64,6 +80,10 @@ impl Items {
             wire::Item::FileChange(item) => {
                 let id = item.id.clone();
                 (id.clone(), Open::Work, Report::ToolStarted { id, tool: file_change(item.changes) })
+            }
+            wire::Item::WebSearch(item) => {
+                let id = item.id.clone();
+                (id.clone(), Open::Hosted, Report::ToolStarted { id, tool: item.into_tool() })
             }
             wire::Item::Other(item) => {
                 let id = item.id.clone();
@@ -80,6 +100,7 @@ impl Items {
 
     /// `item/completed`. An item that was never started is started first.
     pub(super) fn completed(&mut self, item: wire::Item, out: &mut Vec<Report>) -> bool {
+        self.shown |= is_shown(&item);
         let (id, started, completed) = match item {
             wire::Item::UserMessage | wire::Item::Call(_) => return true,
             wire::Item::Message(wire::MessageItem { id, text, phase }) => {
@@ -106,13 +127,13 @@ impl Items {
             }
             wire::Item::FileChange(item) => {
                 let status = self.work_status(&item.status);
-                let tool = file_change(item.changes);
-                ended(item.id, tool.clone(), ToolEnd { status, tool, output: None, exit_code: None, duration: None })
+                ended_bare(item.id, file_change(item.changes), status)
             }
+            // It has no status of its own: that one failed is not told.
+            wire::Item::WebSearch(item) => ended_bare(item.id.clone(), item.into_tool(), ToolStatus::Completed),
             wire::Item::Other(item) => {
                 let status = tool_status(item.status.as_deref());
-                let tool = Tool::Other { name: item.kind };
-                ended(item.id, tool.clone(), ToolEnd { status, tool, output: None, exit_code: None, duration: None })
+                ended_bare(item.id, Tool::Other { name: item.kind }, status)
             }
         };
         if id.is_empty() {
@@ -156,7 +177,7 @@ impl Items {
     /// The provider's answer broke off. What it was saying is never completed; the next try says it in new items.
     pub(super) fn broken(&mut self, out: &mut Vec<Report>) {
         let before = self.open.len();
-        self.open.retain(|_, open| !matches!(open, Open::Message | Open::Reasoning));
+        self.open.retain(|_, open| !matches!(open, Open::Message | Open::Reasoning | Open::Hosted));
         if self.open.len() < before {
             out.push(Report::AnswerBroken);
         }
@@ -211,8 +232,17 @@ impl Items {
     }
 }
 
+fn is_shown(item: &wire::Item) -> bool {
+    !matches!(item, wire::Item::UserMessage | wire::Item::Reasoning(_))
+}
+
 fn ended(id: String, tool: Tool, end: ToolEnd) -> (String, Report, Report) {
     (id.clone(), Report::ToolStarted { id: id.clone(), tool }, Report::ToolCompleted { id, end })
+}
+
+/// The end of a tool of which nothing is told but that it is over.
+fn ended_bare(id: String, tool: Tool, status: ToolStatus) -> (String, Report, Report) {
+    ended(id, tool.clone(), ToolEnd { status, tool, output: None, exit_code: None, duration: None })
 }
 
 fn command(item: &wire::CommandItem) -> Tool {

@@ -7,6 +7,8 @@ use serde_json::value::RawValue;
 
 use crate::harness::{Image, InputPart, Usage};
 
+pub(super) mod web;
+
 /// A notification that the adapter acts upon.
 #[derive(Debug)]
 pub(super) enum Notification {
@@ -208,6 +210,8 @@ pub(super) enum Item {
     Command(CommandItem),
     /// `fileChange`.
     FileChange(FileChangeItem),
+    /// `webSearch`.
+    WebSearch(web::SearchItem),
     /// `dynamicToolCall`.
     Call(CallItem),
     /// Any other.
@@ -325,6 +329,7 @@ impl Item {
             "reasoning" => Self::Reasoning(serde_json::from_str(raw.get())?),
             "commandExecution" => Self::Command(serde_json::from_str(raw.get())?),
             "fileChange" => Self::FileChange(serde_json::from_str(raw.get())?),
+            "webSearch" => Self::WebSearch(serde_json::from_str(raw.get())?),
             "dynamicToolCall" => Self::Call(serde_json::from_str(raw.get())?),
             _ => Self::Other(serde_json::from_str(raw.get())?),
         })

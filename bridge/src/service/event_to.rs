@@ -260,6 +260,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
             match finish {
                 Finish::Stop => v1::Finish::Stop,
                 Finish::Incomplete => v1::Finish::Incomplete,
+                Finish::NoOutput => v1::Finish::NoOutput,
             }
             .into()
         }),

@@ -33,6 +33,7 @@ impl Owner {
                 Ok(None) => self.skipped.unknown += 1,
                 Err(error) => {
                     self.skipped.malformed += 1;
+                    self.items.unread();
                     tracing::debug!(%method, column = error.column(), "skipped a notification that does not fit");
                 }
             },
@@ -133,7 +134,7 @@ impl Owner {
             wire::Notification::TurnCompleted(notice) => return self.completed(notice.turn).await,
             wire::Notification::ItemStarted(notice) => match wire::Item::read(&notice.item) {
                 Ok(item) => self.items.started(item, &mut reports),
-                Err(_) => false,
+                Err(_) => self.items.unread(),
             },
             wire::Notification::ItemCompleted(notice) => match wire::Item::read(&notice.item) {
                 Ok(wire::Item::Call(item)) => {
@@ -141,7 +142,7 @@ impl Owner {
                     true
                 }
                 Ok(item) => self.items.completed(item, &mut reports),
-                Err(_) => false,
+                Err(_) => self.items.unread(),
             },
             wire::Notification::MessageDelta(delta) => self.items.message_delta(delta, &mut reports),
             wire::Notification::SummaryDelta(delta) => {
@@ -204,8 +205,8 @@ impl Owner {
             }
             _ => Status::Unknown,
         };
-        let open_work = self.items.open_work();
-        self.feed(Event::Completed { native: turn.id, end: Ending { status, at }, open_work }).await;
+        let (open_work, bare) = (self.items.open_work(), self.items.are_bare());
+        self.feed(Event::Completed { native: turn.id, end: Ending { status, at, bare }, open_work }).await;
     }
 
     async fn requested(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) {
