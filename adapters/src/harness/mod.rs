@@ -17,6 +17,7 @@ mod configuration;
 mod declaration;
 mod function;
 mod history;
+mod image;
 mod input;
 mod report;
 
