@@ -132,7 +132,7 @@ async fn start(executor: &Executor) {
 
 async fn answer(executor: &Executor, call_id: &str, text: &str) {
     let output = Presence::Value(FunctionOutput::Text(text.into()));
-    let result = FunctionResult { success: true, error: Presence::Absent, output };
+    let result = FunctionResult { success: true, error: Presence::Absent, output, disposition: None };
     executor.orders.send(Order::Answer { call_id: call_id.into(), result }).await.unwrap();
 }
 

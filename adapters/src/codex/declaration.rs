@@ -49,8 +49,8 @@ pub(super) const SWITCHED_OFF: &[&str] =
 /// The declaration for what was found on this machine.
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
     use Capability::{
-        FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls,
-        SessionResume, Usage,
+        FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery,
+        ParallelFunctionCalls, SessionResume, Usage,
     };
     let Found { program, version, trouble } = found;
     let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
@@ -64,6 +64,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             LocalEnvironment,
             FunctionTools,
             ParallelFunctionCalls,
+            FunctionResultImages,
             SessionResume,
             NativeSessionRecovery,
             MessageObservation,
@@ -83,6 +84,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             integer_64: true,
             // A call that nobody answers holds the Turn for ever.
             native_call_timeout: None,
+            failed_result_images: true,
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

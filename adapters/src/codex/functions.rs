@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::wire::{CallAnswer, CallItem, CallParams, ContentItem};
 use crate::{
-    harness::{AbandonReason, FunctionResult, OutputPart, Report, render},
+    harness::{AbandonReason, FunctionResult, Report, render},
     native::rpc,
 };
 
@@ -190,8 +190,8 @@ fn refuse(id: &RawValue, why: &str, notice: Option<&'static str>) -> Step {
 
 /// The stated rendering (R-FN-9): Codex does not show the flag to the model.
 fn answer(result: &FunctionResult) -> CallAnswer {
-    let part = |OutputPart::Text(text)| ContentItem { kind: "inputText".into(), text: Some(text) };
-    CallAnswer { success: result.success, content_items: render(result, false).into_iter().map(part).collect() }
+    let content_items = render(result, false).into_iter().map(ContentItem::of).collect();
+    CallAnswer { success: result.success, content_items }
 }
 
 fn answer_line(id: &RawValue, answer: &CallAnswer) -> Option<Bytes> {

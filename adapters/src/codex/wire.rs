@@ -5,7 +5,7 @@ use base64::Engine as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::harness::{Image, InputPart, Usage};
+use crate::harness::{Image, InputPart, OutputPart, Usage};
 
 pub(super) mod web;
 
@@ -293,12 +293,27 @@ pub(super) struct CallItem {
     pub(super) content_items: Option<Vec<ContentItem>>,
 }
 
-/// A part of a result, ours and Codex's. One of another type has no text.
+/// A part of a result, ours and Codex's. One of another type has neither a text nor an address.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ContentItem {
     #[serde(default, rename = "type")]
     pub(super) kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) image_url: Option<String>,
+}
+
+impl ContentItem {
+    pub(super) fn of(part: OutputPart) -> Self {
+        match part {
+            OutputPart::Text(text) => Self { kind: "inputText".into(), text: Some(text), image_url: None },
+            OutputPart::Image(image) => {
+                Self { kind: "inputImage".into(), text: None, image_url: Some(data_url(&image)) }
+            }
+        }
+    }
 }
 
 /// An item that has no type of its own here.

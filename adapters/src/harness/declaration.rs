@@ -48,6 +48,8 @@ pub enum Capability {
     FunctionTools,
     /// Several calls may be open at once.
     ParallelFunctionCalls,
+    /// The result of a function may have images.
+    FunctionResultImages,
     /// A Session goes on with its native history after its Executor is gone.
     SessionResume,
     /// How a Turn ended whose end was not seen is found in native history.
@@ -75,6 +77,8 @@ pub struct Limits {
     pub integer_64: bool,
     /// After how long the Harness gives up a call by itself, if ever.
     pub native_call_timeout: Option<std::time::Duration>,
+    /// Whether a failed result may have images.
+    pub failed_result_images: bool,
 }
 
 /// Which function names a Harness takes.

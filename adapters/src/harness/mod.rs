@@ -23,7 +23,7 @@ mod report;
 
 pub use configuration::{Configuration, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits};
-pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render};
+pub use function::{Disposition, FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedMessage, Resume};
 pub use input::{Image, InputPart, MediaType};
 pub use report::{

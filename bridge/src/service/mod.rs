@@ -27,6 +27,7 @@ mod observe;
 mod payload;
 mod reasons;
 mod request;
+mod result;
 mod status;
 mod watch;
 
@@ -296,7 +297,7 @@ impl Runtime for Service {
         let v1::SubmitFunctionResultsRequest { assignment, results } = request.into_inner();
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
         let named: Vec<(String, String)> = results.iter().map(|r| (r.turn_id.clone(), r.call_id.clone())).collect();
-        let results = request::results(results).map_err(status)?;
+        let results = result::results(results).map_err(status)?;
         let front = self.session(principal, session_id)?;
         let outcomes = front.ask(|reply| Command::Submit { fence, results, reply }).await.map_err(status)?;
         let outcomes = named.into_iter().zip(outcomes).map(|((turn_id, call_id), outcome)| v1::FunctionResultOutcome {

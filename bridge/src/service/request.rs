@@ -1,30 +1,21 @@
 //! Requests, wire to domain. Everything is checked here once, with the path of the field that is wrong (R-API-2, R-API-9).
 
-use std::{collections::HashSet, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider, OutputPart,
-    Placement, Presence, render,
-};
-use prost::Message as _;
+use adapters::harness::{Configuration, FunctionTool, InputPart, ModelProtocol, ModelProvider, Placement};
 use proto::v1;
 use secrecy::SecretString;
 
 use crate::{
     config::Providers,
-    refusal::{Reason, Refusal, excerpt},
-    session::{Asked, Fence, PrepareRequest, StartRequest, Submitted},
+    refusal::{Refusal, excerpt},
+    session::{Asked, Fence, PrepareRequest, StartRequest},
 };
 
-type Checked<T> = Result<T, Refusal>;
+pub(super) type Checked<T> = Result<T, Refusal>;
 
-/// Results that one batch may have.
-const MAX_RESULTS: usize = 1024;
 /// Characters of text that the input of a Turn may have.
 const MAX_INPUT_CHARACTERS: usize = 1 << 20;
-/// Bytes of text that one result may have: a Harness repeats it in one line, which grows up to sixfold by escapes and must stay under the
-/// limit of lines.
-const MAX_RESULT: usize = 8 << 20;
 /// Longest native settings.
 const MAX_HARNESS_CONFIG: usize = 16 << 10;
 /// Longest secret.
@@ -207,78 +198,6 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
     Ok(StartRequest { handle: of.handle, turn_id, input, max_duration: max_duration.transpose()? })
 }
 
-/// A batch of results.
-pub(crate) fn results(of: Vec<v1::FunctionResult>) -> Checked<Vec<Submitted>> {
-    if of.is_empty() || of.len() > MAX_RESULTS {
-        return Err(Refusal::invalid("results", "a batch has 1 to 1024 results"));
-    }
-    let mut seen = HashSet::new();
-    let mut submitted = Vec::with_capacity(of.len());
-    for (index, wire) in of.into_iter().enumerate() {
-        let at = |member: &str| format!("results[{index}].{member}");
-        let turn_id = id(wire.turn_id.clone(), &at("turn_id"))?;
-        if wire.call_id.is_empty() {
-            return Err(missing(&at("call_id")));
-        }
-        if !seen.insert((turn_id.clone(), wire.call_id.clone())) {
-            return Err(Refusal::invalid(at("call_id"), "the same call stands twice in the batch"));
-        }
-        let body = wire.encode_to_vec();
-        let call_id = wire.call_id.clone();
-        submitted.push(Submitted { turn_id, call_id, result: result(wire, &at)?, body });
-    }
-    Ok(submitted)
-}
-
-/// The content of a result; what is a matter of the result alone is told after what is known of its call (R-FN-5).
-fn result(of: v1::FunctionResult, at: &dyn Fn(&str) -> String) -> Checked<Result<FunctionResult, Refusal>> {
-    let error = match of.error {
-        None => Presence::Absent,
-        Some(error) => match error.value.ok_or_else(|| missing(&at("error.value")))? {
-            v1::nullable_text::Value::Null(_) => Presence::Null,
-            v1::nullable_text::Value::Text(text) => Presence::Value(text),
-        },
-    };
-    let output = match of.output {
-        None => Presence::Absent,
-        Some(output) => match output.value.ok_or_else(|| missing(&at("output.value")))? {
-            v1::function_output::Value::Null(_) => Presence::Null,
-            v1::function_output::Value::Text(text) => Presence::Value(FunctionOutput::Text(text)),
-            v1::function_output::Value::Parts(parts) => {
-                let mut texts = Vec::with_capacity(parts.parts.len());
-                for (index, part) in parts.parts.into_iter().enumerate() {
-                    match part.part.ok_or_else(|| missing(&at(&format!("output.parts[{index}].part"))))? {
-                        v1::output_part::Part::Text(text) => texts.push(OutputPart::Text(text)),
-                        v1::output_part::Part::Image(_) => {
-                            return Err(Refusal::invalid(
-                                at(&format!("output.parts[{index}].image")),
-                                "images are not taken",
-                            ));
-                        }
-                    }
-                }
-                Presence::Value(FunctionOutput::Parts(texts))
-            }
-        },
-    };
-    let invalid = |member: &str, text: &str| {
-        Err(Refusal::new(Reason::InvalidResult, text)
-            .at(member)
-            .with("http_status", 400)
-            .with("public_code", "invalid_request_error"))
-    };
-    Ok(match of.success {
-        Some(success) => {
-            let result = FunctionResult { success, error, output };
-            match render(&result, true).iter().map(|OutputPart::Text(text)| text.len()).sum::<usize>() {
-                ..=MAX_RESULT => Ok(result),
-                _ => invalid("output", "a result has at most 8 MiB of text"),
-            }
-        }
-        None => invalid("success", "whether the function succeeded is not said"),
-    })
-}
-
 /// How long a cancel waits.
 pub(crate) fn wait(of: Option<prost_types::Duration>) -> Checked<Duration> {
     let Some(wire) = of else { return Ok(DEFAULT_WAIT) };
@@ -286,11 +205,11 @@ pub(crate) fn wait(of: Option<prost_types::Duration>) -> Checked<Duration> {
     wait.filter(|wait| *wait <= MAX_WAIT).ok_or_else(|| Refusal::invalid("wait", "a wait is 0 to 60 seconds"))
 }
 
-fn missing(field: &str) -> Refusal {
+pub(super) fn missing(field: &str) -> Refusal {
     Refusal::invalid(field, "this must be set")
 }
 
-fn unknown_enum(field: &str, known: &str) -> Refusal {
+pub(super) fn unknown_enum(field: &str, known: &str) -> Refusal {
     Refusal::invalid(field, format!("unknown value; known are: {known}"))
 }
 
@@ -336,24 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_a_success_flag_is_judged_after_its_call() {
-        let wire = v1::FunctionResult { turn_id: "t".into(), call_id: "c".into(), ..Default::default() };
-        let submitted = results(vec![wire.clone()]).unwrap();
-        assert_eq!(submitted[0].result.as_ref().unwrap_err().reason, Reason::InvalidResult);
-        assert_eq!(results(vec![wire.clone(), wire]).unwrap_err().field.as_deref(), Some("results[1].call_id"));
-        assert!(results(Vec::new()).is_err());
-    }
-
-    #[test]
     fn unset_oneofs_are_refused_with_their_path() {
-        let wire = v1::FunctionResult {
-            turn_id: "t".into(),
-            call_id: "c".into(),
-            success: Some(true),
-            error: Some(v1::NullableText { value: None }),
-            ..Default::default()
-        };
-        assert_eq!(results(vec![wire]).unwrap_err().field.as_deref(), Some("results[0].error.value"));
         assert_eq!(placement(None).unwrap_err().field.as_deref(), Some("placement"));
         let request = v1::StartTurnRequest {
             turn_id: "t".into(),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider, OutputPart,
-    Placement, Presence,
+    Configuration, Disposition, FunctionOutput, FunctionResult, FunctionTool, Image, InputPart, ModelProtocol,
+    ModelProvider, OutputPart, Placement, Presence,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -122,13 +122,15 @@ fn parts(input: &[InputPart], sum: &mut Sum) {
                 sum.tag(1);
                 sum.text(text);
             }
-            InputPart::Image(image) => {
-                sum.tag(2);
-                sum.text(image.media_type.name());
-                sum.bytes(&image.data);
-            }
+            InputPart::Image(of) => image(of, sum),
         }
     }
+}
+
+fn image(of: &Image, sum: &mut Sum) {
+    sum.tag(2);
+    sum.text(of.media_type.name());
+    sum.bytes(&of.data);
 }
 
 /// Digest of a function's result.
@@ -153,11 +155,25 @@ pub(crate) fn result(of: &FunctionResult) -> Digest {
         Presence::Value(FunctionOutput::Parts(parts)) => {
             sum.tag(3);
             sum.count(parts.len());
-            for OutputPart::Text(text) in parts {
-                sum.tag(1);
-                sum.text(text);
+            for part in parts {
+                match part {
+                    OutputPart::Text(text) => {
+                        sum.tag(1);
+                        sum.text(text);
+                    }
+                    OutputPart::Image(of) => image(of, &mut sum),
+                }
             }
         }
+    }
+    // A result without one has the digest that it had before there were dispositions.
+    if let Some(disposition) = of.disposition {
+        sum.tag(match disposition {
+            Disposition::NotExecuted => 1,
+            Disposition::OutcomeUnknown => 2,
+            Disposition::ConnectionLost => 3,
+            Disposition::NotConnected => 4,
+        });
     }
     sum.end()
 }
@@ -232,11 +248,18 @@ mod tests {
         for success in [false, true] {
             for error in [Presence::Absent, Presence::Null, Presence::Value(String::new())] {
                 for output in texts() {
-                    assert!(seen.insert(result(&FunctionResult { success, error: error.clone(), output })));
+                    let error = error.clone();
+                    assert!(seen.insert(result(&FunctionResult { success, error, output, disposition: None })));
                 }
             }
         }
-        assert_eq!(seen.len(), 42);
+        use Disposition::{ConnectionLost, NotConnected, NotExecuted, OutcomeUnknown};
+        for disposition in [NotExecuted, OutcomeUnknown, ConnectionLost, NotConnected] {
+            let (error, output) = (Presence::Absent, Presence::Absent);
+            let given = FunctionResult { success: false, error, output, disposition: Some(disposition) };
+            assert!(seen.insert(result(&given)));
+        }
+        assert_eq!(seen.len(), 46);
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn fail() -> Input {
     Input::Fail(Failure { code, message: String::new(), http_status: None, exit: None })
 }
 fn result(id: &str) -> Input {
-    let result = FunctionResult { success: true, error: Presence::Absent, output: Presence::Absent };
+    let result = FunctionResult { success: true, error: Presence::Absent, output: Presence::Absent, disposition: None };
     Input::Result { call_id: id.into(), digest: [1; 32], result }
 }
 fn written(id: &str) -> Input {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::harness::{FunctionOutput, Presence};
+use crate::harness::{FunctionOutput, Image, MediaType, OutputPart, Presence};
 
 fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.into()).unwrap()
@@ -17,13 +17,18 @@ fn params(call_id: &str, tool: &str, arguments: &str) -> CallParams {
 }
 
 fn result(success: bool, text: &str) -> FunctionResult {
-    FunctionResult { success, error: Presence::Absent, output: Presence::Value(FunctionOutput::Text(text.into())) }
+    let output = Presence::Value(FunctionOutput::Text(text.into()));
+    FunctionResult { success, error: Presence::Absent, output, disposition: None }
 }
 
 fn item(id: &str, status: &str, success: Option<bool>, texts: &[&str]) -> CallItem {
-    let part = |text: &&str| ContentItem { kind: "inputText".into(), text: Some((*text).into()) };
+    let part = |text: &&str| ContentItem::of(OutputPart::Text((*text).into()));
     let content_items = Some(texts.iter().map(part).collect());
     CallItem { id: id.into(), status: status.into(), success, content_items }
+}
+
+fn item_of(texts: &[&str]) -> CallItem {
+    item("c", "completed", Some(true), texts)
 }
 
 fn calls() -> Calls {
@@ -49,6 +54,8 @@ fn check(reports: &[Report], want: &[&str]) {
 
 const APPLIED: &str = r#"AnswerApplied { call_id: "c", evidence: "item/completed", success: true }"#;
 const WRITTEN: &str = r#"AnswerWritten { call_id: "c" }"#;
+const DIFFERS: &str = r#"AnswerDiffers { call_id: "c" }"#;
+const URL: &str = "data:image/png;base64,Ynl0ZXM=";
 const CANCELLED: &str = r#"CallAbandoned { call_id: "c", reason: NativeCancelled }"#;
 
 #[test]
@@ -83,10 +90,31 @@ fn a_failed_result_says_so_in_its_text() {
 }
 
 #[test]
+fn an_image_that_codex_replaces_by_a_text_differs() {
+    let image = OutputPart::Image(Image { media_type: MediaType::Png, data: Bytes::from_static(b"bytes") });
+    let output = Presence::Value(FunctionOutput::Parts(vec![image]));
+    let given = FunctionResult { output, ..result(true, "") };
+    let shown = |item: ContentItem| CallItem { content_items: Some(vec![item]), ..item_of(&[]) };
+    for (shown, want) in [
+        (shown(ContentItem { kind: "inputImage".into(), text: None, image_url: Some(URL.into()) }), APPLIED),
+        (shown(ContentItem { kind: "inputImage".into(), text: None, image_url: None }), DIFFERS),
+        (item_of(&["image content omitted because it could not be processed"]), DIFFERS),
+    ] {
+        let mut calls = calls();
+        pending(&mut calls, "0");
+        let line = format!(
+            r#"{{"id":0,"result":{{"success":true,"contentItems":[{{"type":"inputImage","imageUrl":"{URL}"}}]}}}}"#
+        );
+        check_lines(&calls.answered("c", &given), &[&line]);
+        check(&calls.completed(shown), &[WRITTEN, want]);
+    }
+}
+
+#[test]
 fn a_result_without_content_is_not_taken_for_a_cancelled_call() {
     let mut calls = calls();
     pending(&mut calls, "0");
-    let empty = FunctionResult { success: true, error: Presence::Null, output: Presence::Null };
+    let empty = FunctionResult { success: true, error: Presence::Null, output: Presence::Null, disposition: None };
     check_lines(&calls.answered("c", &empty), &[r#"{"id":0,"result":{"success":true,"contentItems":[]}}"#]);
     check(&calls.completed(item("c", "completed", Some(true), &[])), &[WRITTEN, APPLIED]);
 }
