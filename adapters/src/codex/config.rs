@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use secrecy::{ExposeSecret, SecretString};
@@ -23,6 +24,9 @@ pub(super) const PROVIDER: &str = "runtime-bridge";
 /// How often Codex asks a provider again after a failure. Each try shows in an `error` notification, which is why the requests' own silent
 /// tries (`request_max_retries`) are off (R-EVT-10).
 pub(super) const STREAM_RETRIES: u32 = 4;
+
+/// How long the stream of an answer may bring nothing, before it counts as broken off (R-EVT-10).
+pub(super) const STREAM_IDLE: Duration = Duration::from_secs(300);
 
 /// The start-up file. What it switches off is listed in [`super::declaration::SWITCHED_OFF`].
 ///
@@ -175,6 +179,7 @@ struct Provider<'a> {
     wire_api: &'static str,
     request_max_retries: u32,
     stream_max_retries: u32,
+    stream_idle_timeout_ms: u128,
     /// Held in memory and written to no file; a variable could be read by what the model runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     experimental_bearer_token: Option<&'a str>,
@@ -199,7 +204,10 @@ pub(super) struct Surroundings<'a> {
 pub(super) fn settings(isolation: Isolation, trust_workspace: bool) -> String {
     let isolation = sandbox_kind(isolation);
     let file = start_up_file(&Mark::new("-", "-"));
-    format!("{file}\n{isolation} {APPROVAL_POLICY} trust={trust_workspace} retries={STREAM_RETRIES}")
+    format!(
+        "{file}\n{isolation} {APPROVAL_POLICY} trust={trust_workspace} retries={STREAM_RETRIES} idle={}",
+        STREAM_IDLE.as_secs()
+    )
 }
 
 /// The parameters of `thread/start` or `thread/resume` for a configuration.
@@ -221,6 +229,7 @@ pub(super) fn thread_start<'a>(
         wire_api: "responses",
         request_max_retries: 0,
         stream_max_retries: STREAM_RETRIES,
+        stream_idle_timeout_ms: STREAM_IDLE.as_millis(),
         experimental_bearer_token: surroundings.model_key.map(ExposeSecret::expose_secret),
     };
     let trust_level = if surroundings.trust_workspace { "trusted" } else { "untrusted" };

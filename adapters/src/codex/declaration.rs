@@ -49,8 +49,8 @@ pub(super) const SWITCHED_OFF: &[&str] =
 /// The declaration for what was found on this machine.
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
     use Capability::{
-        FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery,
-        ParallelFunctionCalls, SessionResume, Usage,
+        FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages, MessageObservation,
+        NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Usage,
     };
     let Found { program, version, trouble } = found;
     let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
@@ -65,6 +65,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             FunctionTools,
             ParallelFunctionCalls,
             FunctionResultImages,
+            MessageImages,
             SessionResume,
             NativeSessionRecovery,
             MessageObservation,

@@ -50,6 +50,8 @@ pub enum Capability {
     ParallelFunctionCalls,
     /// The result of a function may have images.
     FunctionResultImages,
+    /// An input may have images.
+    MessageImages,
     /// A Session goes on with its native history after its Executor is gone.
     SessionResume,
     /// How a Turn ended whose end was not seen is found in native history.

@@ -147,6 +147,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
             handle_life: settings.limits.handle_life,
             evidence: settings.limits.result_evidence,
             quiet: settings.limits.quiet,
+            retry: settings.limits.retry,
             max_executors,
             idle: settings.limits.idle,
             watch: settings.limits.watch,

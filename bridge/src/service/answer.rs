@@ -128,6 +128,7 @@ fn capability(of: Capability) -> v1::Capability {
         Capability::FunctionTools => v1::Capability::FunctionTools,
         Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,
         Capability::FunctionResultImages => v1::Capability::FunctionResultImages,
+        Capability::MessageImages => v1::Capability::MessageImages,
         Capability::SessionResume => v1::Capability::SessionResume,
         Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use adapters::harness::{Configuration, FunctionTool, InputPart, ModelProtocol, ModelProvider, Placement};
+use adapters::harness::{Configuration, FunctionTool, Image, InputPart, ModelProtocol, ModelProvider, Placement};
 use proto::v1;
 use secrecy::SecretString;
 
@@ -16,6 +16,10 @@ pub(super) type Checked<T> = Result<T, Refusal>;
 
 /// Characters of text that the input of a Turn may have.
 const MAX_INPUT_CHARACTERS: usize = 1 << 20;
+/// Bytes that one image of an input may have.
+const MAX_IMAGE: usize = 16 << 20;
+/// Bytes that the images of one input may have together: a Harness repeats them as base64 in one line, which must stay under the limit of lines.
+const MAX_IMAGES: usize = 32 << 20;
 /// Longest native settings.
 const MAX_HARNESS_CONFIG: usize = 16 << 10;
 /// Longest secret.
@@ -182,11 +186,12 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
                 characters = characters.saturating_add(text.chars().count());
                 input.push(InputPart::Text(text));
             }
-            v1::input_part::Part::Image(_) => {
-                return Err(Refusal::invalid(format!("input[{index}].image"), "images are not taken"));
+            v1::input_part::Part::Image(given) => {
+                input.push(InputPart::Image(image(given, &format!("input[{index}].image"))?));
             }
         }
     }
+    image_bytes(&input)?;
     if characters > MAX_INPUT_CHARACTERS {
         return Err(Refusal::invalid("input", format!("the input has {characters} characters; 1048576 are taken")));
     }
@@ -196,6 +201,27 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
             .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))
     });
     Ok(StartRequest { handle: of.handle, turn_id, input, max_duration: max_duration.transpose()? })
+}
+
+/// An image of an input: bytes of a size and of a form that every Harness reads (R-STA-1).
+fn image(of: v1::Image, at: &str) -> Checked<Image> {
+    if of.data.len() > MAX_IMAGE {
+        let found = of.data.len();
+        return Err(Refusal::invalid(format!("{at}.data"), format!("the image has {found} bytes; 16777216 are taken")));
+    }
+    Image::check(&of.media_type, of.data.into()).map_err(|flaw| Refusal::invalid(at, flaw))
+}
+
+/// The images of an input, together.
+fn image_bytes(input: &[InputPart]) -> Checked<()> {
+    let bytes_of = |part: &InputPart| match part {
+        InputPart::Image(image) => image.data.len(),
+        InputPart::Text(_) => 0,
+    };
+    match input.iter().map(bytes_of).sum::<usize>() {
+        ..=MAX_IMAGES => Ok(()),
+        found => Err(Refusal::invalid("input", format!("the images have {found} bytes; 33554432 are taken"))),
+    }
 }
 
 /// How long a cancel waits.

@@ -119,7 +119,7 @@ impl Active {
             waiters: Vec::new(),
             ending: None,
             ended: None,
-            watch: watch::Watch::new(Instant::now(), begin.max_duration, shared.limits.quiet),
+            watch: watch::Watch::new(Instant::now(), begin.max_duration, &shared.limits),
         }
     }
 
@@ -205,7 +205,7 @@ impl Active {
                 self.stands(standing).await;
                 continue;
             }
-            self.heard();
+            self.watch.hear(&report, Instant::now());
             // What comes behind the settlement is the Executor's own end, and not this Turn's.
             if self.machine.end().is_none() {
                 self.step(Input::Report(report)).await;

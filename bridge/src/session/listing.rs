@@ -171,6 +171,7 @@ mod tests {
             handle_life: Duration::ZERO,
             evidence: Duration::ZERO,
             quiet: Duration::ZERO,
+            retry: Duration::ZERO,
             max_executors: 1,
             idle: Duration::ZERO,
             watch: Duration::ZERO,

@@ -100,6 +100,8 @@ pub(crate) struct Limits {
     pub(crate) evidence: Duration,
     /// How long a Harness may be quiet in a Turn before it is asked (R-EVT-10).
     pub(crate) quiet: Duration,
+    /// How long a Harness may ask its provider again without an answer (R-EVT-10).
+    pub(crate) retry: Duration,
     /// Executors that may exist at once (R-PRE-3).
     pub(crate) max_executors: u32,
     /// After how long an idle Executor closes (R-PRE-3).

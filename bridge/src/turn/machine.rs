@@ -32,8 +32,6 @@ pub(crate) struct Turn {
     failure: Option<Failure>,
     /// Why the bridge stopped it before anything else did.
     stop: Option<Stop>,
-    /// The Harness waits to ask its provider again.
-    retrying: bool,
     /// Native history told the end.
     reconciled: bool,
 }
@@ -126,7 +124,6 @@ impl Turn {
             cancel: None,
             failure: None,
             stop: None,
-            retrying: false,
             reconciled: false,
         }
     }
@@ -279,7 +276,6 @@ impl Turn {
         if let State::Ended(_) = self.state {
             return Err(self.misfit("something after the end"));
         }
-        self.retrying = matches!(report, Report::ProviderRetry(_));
         Ok(match report {
             Report::Started { native_turn_id } => match self.state {
                 State::Starting => {
