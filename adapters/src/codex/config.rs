@@ -112,7 +112,7 @@ pub(super) fn initialize() -> impl Serialize {
     #[serde(rename_all = "camelCase")]
     struct Capabilities {
         experimental_api: bool,
-        opt_out_notification_methods: [&'static str; 4],
+        opt_out_notification_methods: [&'static str; 5],
     }
     Initialize {
         client_info: ClientInfo { name: "runtime-bridge", title: "Runtime bridge", version: env!("CARGO_PKG_VERSION") },
@@ -121,6 +121,7 @@ pub(super) fn initialize() -> impl Serialize {
             // Never used, and the diff of a Turn can be as long as a workspace.
             opt_out_notification_methods: [
                 "account/rateLimits/updated",
+                "rawResponse/completed",
                 "thread/readState/changed",
                 "thread/status/changed",
                 "turn/diff/updated",
@@ -151,6 +152,10 @@ pub(super) struct ThreadStart<'a> {
     /// A resumed thread has those of its start, and takes no others.
     #[serde(skip_serializing_if = "Option::is_none")]
     dynamic_tools: Option<Vec<DynamicTool<'a>>>,
+    /// The items of the provider's answers as they came: the arguments of a call are there in the model's own text (R-FN-2). A resumed thread does
+    /// not tell them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experimental_raw_events: Option<bool>,
     config: ThreadConfig<'a>,
 }
 
@@ -234,7 +239,7 @@ pub(super) fn thread_start<'a>(
     };
     let trust_level = if surroundings.trust_workspace { "trusted" } else { "untrusted" };
     let projects = trust_keys(surroundings.workspace).into_iter().map(|path| (path, Project { trust_level }));
-    let dynamic_tools = functions.collect::<Result<_, _>>()?;
+    let dynamic_tools = functions.collect::<Result<Vec<_>, _>>()?;
     Ok(ThreadStart {
         thread_id: surroundings.resume,
         exclude_turns: surroundings.resume.map(|_| true),
@@ -248,6 +253,7 @@ pub(super) fn thread_start<'a>(
         },
         base_instructions: native.base_instructions,
         developer_instructions: Some(configuration.instructions.as_str()).filter(|text| !text.is_empty()),
+        experimental_raw_events: (surroundings.resume.is_none() && !dynamic_tools.is_empty()).then_some(true),
         dynamic_tools: surroundings.resume.is_none().then_some(dynamic_tools),
         config: ThreadConfig { model_providers: BTreeMap::from([(PROVIDER, provider)]), projects: projects.collect() },
     })

@@ -5,7 +5,9 @@ use base64::Engine as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::harness::{Image, InputPart, OutputPart, Usage};
+use crate::harness::{Image, InputPart, Usage};
+
+pub(super) mod calls;
 
 pub(super) mod web;
 
@@ -20,6 +22,8 @@ pub(super) enum Notification {
     ItemStarted(ItemNotice),
     /// `item/completed`.
     ItemCompleted(ItemNotice),
+    /// `rawResponseItem/completed` of a function call.
+    RawCall(calls::RawCallNotice),
     /// `item/agentMessage/delta`.
     MessageDelta(Delta),
     /// `item/reasoning/summaryTextDelta`.
@@ -136,11 +140,12 @@ pub(super) struct WarningNotice {
 }
 
 /// Methods of the notifications that the adapter acts upon.
-const READ: [&str; 11] = [
+const READ: [&str; 12] = [
     "turn/started",
     "turn/completed",
     "item/started",
     "item/completed",
+    calls::RAW_ITEM,
     "item/agentMessage/delta",
     "item/reasoning/summaryTextDelta",
     "item/reasoning/textDelta",
@@ -156,7 +161,11 @@ pub(super) fn is_read(beginning: &[u8]) -> bool {
     let Some(rest) = beginning.strip_prefix(br#"{"method":""#) else { return true };
     let Some(end) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) else { return true };
     let (method, rest) = rest.split_at(end);
-    !rest.starts_with(br#"","params":"#) || READ.iter().any(|known| known.as_bytes() == method)
+    let Some(params) = rest.strip_prefix(br#"","params":"#) else { return true };
+    if method == calls::RAW_ITEM.as_bytes() {
+        return calls::may_be_raw_call(params);
+    }
+    READ.iter().any(|known| known.as_bytes() == method)
 }
 
 impl Notification {
@@ -171,6 +180,8 @@ impl Notification {
             "turn/completed" => Self::TurnCompleted(serde_json::from_str(text)?),
             "item/started" => Self::ItemStarted(serde_json::from_str(text)?),
             "item/completed" => Self::ItemCompleted(serde_json::from_str(text)?),
+            calls::RAW_ITEM if !calls::may_be_raw_call(text.as_bytes()) => return Ok(None),
+            calls::RAW_ITEM => Self::RawCall(serde_json::from_str(text)?),
             "item/agentMessage/delta" => Self::MessageDelta(serde_json::from_str(text)?),
             "item/reasoning/summaryTextDelta" => Self::SummaryDelta(serde_json::from_str(text)?),
             "item/reasoning/textDelta" => Self::ReasoningDelta(serde_json::from_str(text)?),
@@ -187,6 +198,7 @@ impl Notification {
         match self {
             Self::TurnStarted(of) | Self::TurnCompleted(of) => (Some(&of.thread_id), Some(&of.turn.id)),
             Self::ItemStarted(of) | Self::ItemCompleted(of) => (Some(&of.thread_id), Some(&of.turn_id)),
+            Self::RawCall(of) => (Some(&of.thread_id), Some(&of.turn_id)),
             Self::MessageDelta(of) | Self::SummaryDelta(of) | Self::ReasoningDelta(of) | Self::CommandOutput(of) => {
                 (Some(&of.thread_id), Some(&of.turn_id))
             }
@@ -213,7 +225,7 @@ pub(super) enum Item {
     /// `webSearch`.
     WebSearch(web::SearchItem),
     /// `dynamicToolCall`.
-    Call(CallItem),
+    Call(calls::CallItem),
     /// Any other.
     Other(OtherItem),
 }
@@ -282,40 +294,6 @@ pub(super) struct ChangeKind {
     pub(super) move_path: Option<String>,
 }
 
-/// `dynamicToolCall`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CallItem {
-    pub(super) id: String,
-    #[serde(default)]
-    pub(super) status: String,
-    pub(super) success: Option<bool>,
-    pub(super) content_items: Option<Vec<ContentItem>>,
-}
-
-/// A part of a result, ours and Codex's. One of another type has neither a text nor an address.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ContentItem {
-    #[serde(default, rename = "type")]
-    pub(super) kind: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) image_url: Option<String>,
-}
-
-impl ContentItem {
-    pub(super) fn of(part: OutputPart) -> Self {
-        match part {
-            OutputPart::Text(text) => Self { kind: "inputText".into(), text: Some(text), image_url: None },
-            OutputPart::Image(image) => {
-                Self { kind: "inputImage".into(), text: None, image_url: Some(data_url(&image)) }
-            }
-        }
-    }
-}
-
 /// An item that has no type of its own here.
 #[derive(Debug, Deserialize)]
 pub(super) struct OtherItem {
@@ -349,27 +327,6 @@ impl Item {
             _ => Self::Other(serde_json::from_str(raw.get())?),
         })
     }
-}
-
-/// Parameters of `item/tool/call`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CallParams {
-    pub(super) thread_id: String,
-    pub(super) turn_id: String,
-    pub(super) call_id: String,
-    pub(super) namespace: Option<String>,
-    pub(super) tool: String,
-    /// As it came: numbers and order stay (R-API-3). A missing member is null.
-    pub(super) arguments: Option<Box<RawValue>>,
-}
-
-/// The answer to `item/tool/call`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CallAnswer {
-    pub(super) success: bool,
-    pub(super) content_items: Vec<ContentItem>,
 }
 
 /// The answer to `initialize`.
@@ -519,7 +476,16 @@ mod tests {
     fn only_notifications_that_nobody_reads_are_passed_over() {
         for (beginning, want) in [
             (r#"{"method":"turn/diff/updated","params":{"threadId":"t"#, false),
-            (r#"{"method":"rawResponseItem/completed","params":{"#, false),
+            (r#"{"method":"rawResponseItem/completed","params":{"#, true),
+            (r#"{"method":"rawResponseItem/completed","params":{"turnId":"u","item":{"type":"message","id":""#, false),
+            (
+                r#"{"method":"rawResponseItem/completed","params":{"turnId":"u","item":{"type":"function_call","id""#,
+                true,
+            ),
+            (
+                r#"{"method":"rawResponseItem/completed","params":{"turnId":"u","item":{"type":"function_call_output"#,
+                false,
+            ),
             (r#"{"method":"item/completed","params":{"item""#, true),
             (r#"{"method":"applyPatchApproval","id":3,"params":{"#, true),
             (r#"{"id":3,"method":"turn/diff/updated","params":{"#, true),
@@ -581,7 +547,7 @@ mod tests {
     #[test]
     fn arguments_keep_their_text() {
         let given = r#"{"threadId":"T","turnId":"U","callId":"c","namespace":null,"tool":"f","arguments":{"z":1.0, "a":12345678901234567890123,"u":"\u00e9"}}"#;
-        let params: CallParams = serde_json::from_str(given).unwrap();
+        let params: calls::CallParams = serde_json::from_str(given).unwrap();
         assert_eq!(params.arguments.unwrap().get(), r#"{"z":1.0, "a":12345678901234567890123,"u":"\u00e9"}"#);
     }
 

@@ -144,6 +144,10 @@ impl Owner {
                 Ok(item) => self.items.completed(item, &mut reports),
                 Err(_) => self.items.unread(),
             },
+            wire::Notification::RawCall(notice) => {
+                self.calls.told(notice.item);
+                true
+            }
             wire::Notification::MessageDelta(delta) => self.items.message_delta(delta, &mut reports),
             wire::Notification::SummaryDelta(delta) => {
                 self.items.reasoning_delta(ReasoningText::Summary, delta, &mut reports)
@@ -224,7 +228,7 @@ impl Owner {
     }
 
     async fn called(&mut self, id: &RawValue, params: Option<&RawValue>) {
-        let params = params.and_then(|params| serde_json::from_str::<wire::CallParams>(params.get()).ok());
+        let params = params.and_then(|params| serde_json::from_str::<wire::calls::CallParams>(params.get()).ok());
         let ours = params.filter(|params| {
             params.thread_id == self.thread_id
                 && self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.native() == Some(&*params.turn_id))

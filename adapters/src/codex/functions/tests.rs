@@ -75,6 +75,37 @@ fn a_call_is_reported_answered_and_applied() {
 }
 
 #[test]
+fn the_models_own_text_is_shown_where_it_was_told() {
+    let told = |calls: &mut Calls, call_id: &str, name: &str, arguments: &str| {
+        calls.told(RawCall { call_id: call_id.into(), name: name.into(), arguments: arguments.into() });
+    };
+    let shown = |calls: &mut Calls, call_id: &str| {
+        let step = calls.requested(&raw("0"), params(call_id, "lookup", r#"{"a":1e+2}"#));
+        match &step.reports[..] {
+            [Report::Call { arguments, exact, .. }] => (arguments.clone(), *exact),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut calls = calls();
+    told(&mut calls, "exact", "lookup", r#" {"a":1e2, "a" : 1e2}"#);
+    assert_eq!(shown(&mut calls, "exact"), (r#" {"a":1e2, "a" : 1e2}"#.to_owned(), true));
+    let respelled = || (r#"{"a":1e+2}"#.to_owned(), false);
+    assert_eq!(shown(&mut calls, "untold"), respelled());
+    told(&mut calls, "broken", "lookup", r#"{"a":"#);
+    assert_eq!(shown(&mut calls, "broken"), respelled());
+    told(&mut calls, "native", "exec_command", "{}");
+    assert_eq!(shown(&mut calls, "native"), respelled());
+    // Which of the two Codex asks for cannot be told.
+    told(&mut calls, "twice", "lookup", "{}");
+    told(&mut calls, "twice", "lookup", r#"{"a":100}"#);
+    assert_eq!(shown(&mut calls, "twice"), respelled());
+    for n in 0..2 * TOLD {
+        told(&mut calls, &n.to_string(), "lookup", "{}");
+    }
+    assert!(calls.told.len() <= TOLD);
+}
+
+#[test]
 fn a_failed_result_says_so_in_its_text() {
     let mut calls = calls();
     pending(&mut calls, "7");
