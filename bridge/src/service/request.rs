@@ -17,7 +17,7 @@ pub(super) type Checked<T> = Result<T, Refusal>;
 /// Characters of text that the input of a Turn may have.
 const MAX_INPUT_CHARACTERS: usize = 1 << 20;
 /// Bytes that one image of an input may have.
-const MAX_IMAGE: usize = 16 << 20;
+const MAX_IMAGE: usize = 8 << 20;
 /// Bytes that the images of one input may have together: a Harness repeats them as base64 in one line, which must stay under the limit of lines.
 const MAX_IMAGES: usize = 32 << 20;
 /// Longest native settings.
@@ -207,7 +207,7 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
 fn image(of: v1::Image, at: &str) -> Checked<Image> {
     if of.data.len() > MAX_IMAGE {
         let found = of.data.len();
-        return Err(Refusal::invalid(format!("{at}.data"), format!("the image has {found} bytes; 16777216 are taken")));
+        return Err(Refusal::invalid(format!("{at}.data"), format!("the image has {found} bytes; 8388608 are taken")));
     }
     Image::check(&of.media_type, of.data.into()).map_err(|flaw| Refusal::invalid(at, flaw))
 }
