@@ -1,9 +1,11 @@
 //! Items beyond messages and commands: searches of the web that the provider makes, and what Codex does by itself. They
 //! stand in their order, and usage stays that of the Turn.
 
+use anyhow::Context;
 use conformance::rig::{RED_PNG, Setup, scenario};
 use proto::v1::event::Kind;
 use proto::v1::{self, ToolStatus, tool::Kind as Tool, web_search::Action};
+use serde_json::json;
 
 #[test]
 fn searches_of_the_web_are_items_with_their_action() {
@@ -38,9 +40,10 @@ fn searches_of_the_web_are_items_with_their_action() {
         let ends: Vec<_> = seen.kinds().filter_map(completed).collect();
         let other = || Some(Action::Other(v1::WebSearchOther { name: "other".into() }));
         let queries = |all: &[&str]| {
-            Some(Action::Search(v1::WebSearchQueries { queries: all.iter().map(|one| (*one).to_owned()).collect() }))
+            Some(Action::Search(v1::WebSearchQueries { queries: all.iter().map(|one| content(one)).collect() }))
         };
-        let (url, pattern) = (|| "https://page.example/a".to_owned(), "crab".to_owned());
+        let url = || Some(content("https://page.example/a"));
+        let pattern = Some(content("crab"));
         let want = [
             ("ws_1", "rust", queries(&["rust", "ferris"])),
             ("ws_2", "https://page.example/a", Some(Action::OpenPage(v1::WebSearchPage { url: url() }))),
@@ -56,14 +59,34 @@ fn searches_of_the_web_are_items_with_their_action() {
         assert_eq!(ends.len(), want.len());
         for (end, (id, query, action)) in ends.iter().zip(want) {
             assert_eq!((end.item_id.as_str(), end.status(), end.output.as_ref()), (id, ToolStatus::Completed, None));
-            let Some(v1::Tool { kind: Some(Tool::WebSearch(search)) }) = &end.tool else {
-                anyhow::bail!("no search: {end:?}")
-            };
-            assert_eq!((search.query.as_str(), &search.action), (query, &action), "{id}");
+            let search = search_of(end)?;
+            assert_eq!((search.query.as_ref(), &search.action), (Some(&content(query)), &action), "{id}");
         }
         // Codex offers it by itself.
         let offered = rig.provider.model_requests()[0].json()["tools"].to_string();
         assert!(offered.contains(r#""type":"web_search""#), "{offered}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_large_search_is_read_apart() {
+    scenario("web_search_large", &["R-EVT-2", "R-API-7"], Setup::outer(), async |rig| {
+        let queries = ["a".repeat(3 << 20), "b".repeat(3 << 20)];
+        let action = json!({"type": "search", "query": queries[0], "queries": queries});
+        let item = json!({"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action});
+        rig.provider.script(&json!([{"play": [{"item": item}, {"text": {"chunks": ["Found."]}}]}]).to_string())?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "search").await?;
+        seen.completed()?;
+        let end = seen.kinds().find_map(completed).context("no search")?;
+        let Some(Action::Search(search)) = &search_of(end)?.action else { anyhow::bail!("no action: {end:?}") };
+        assert_eq!(search.queries.len(), 2);
+        for (told, query) in search.queries.iter().zip(queries) {
+            let Some(v1::content::Place::Payload(payload)) = &told.place else { anyhow::bail!("no reference") };
+            assert_eq!(payload.size, query.len() as u64);
+            assert!(session.payload("t-1", payload).await? == query.into_bytes(), "the payload is not the query");
+        }
         Ok(())
     });
 }
@@ -122,6 +145,17 @@ fn what_codex_does_by_itself_stands_in_its_place() {
         assert_eq!(rig.provider.model_requests().len(), 4);
         Ok(())
     });
+}
+
+fn content(text: &str) -> v1::Content {
+    v1::Content { place: Some(v1::content::Place::Text(text.into())) }
+}
+
+fn search_of(end: &v1::ToolCompleted) -> anyhow::Result<&v1::WebSearch> {
+    match end.tool.as_ref().and_then(|tool| tool.kind.as_ref()) {
+        Some(Tool::WebSearch(search)) => Ok(search),
+        other => anyhow::bail!("no search: {other:?}"),
+    }
 }
 
 fn completed(kind: &Kind) -> Option<&v1::ToolCompleted> {

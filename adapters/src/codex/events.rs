@@ -60,10 +60,9 @@ impl Items {
         !self.shown
     }
 
-    /// Something could not be read, and may have been a message. Always false.
-    pub(super) fn unread(&mut self) -> bool {
+    /// Something could not be read, and may have been a message.
+    pub(super) fn unread(&mut self) {
         self.shown = true;
-        false
     }
 
     /// `item/started`. False when it says nothing new.
@@ -357,6 +356,29 @@ mod tests {
         items.used(tokens(130), &mut out);
         let used = Usage { total: Some(30), input: Some(30), ..Usage::default() };
         assert_eq!(out, [Report::Usage(used)]);
+    }
+
+    #[test]
+    fn only_the_input_and_reasoning_are_no_output() {
+        let is_bare = |text: &str| {
+            let mut items = Items::default();
+            items.completed(item(text), &mut Vec::new());
+            items.are_bare()
+        };
+        assert!(Items::default().are_bare());
+        for (kind, want) in [
+            ("userMessage", true),
+            ("reasoning", true),
+            ("agentMessage", false),
+            ("commandExecution", false),
+            ("webSearch", false),
+            ("hologram", false),
+        ] {
+            assert_eq!(is_bare(&format!(r#"{{"type":"{kind}","id":"i"}}"#)), want, "{kind}");
+        }
+        let mut items = Items::default();
+        items.unread();
+        assert!(!items.are_bare());
     }
 
     #[test]

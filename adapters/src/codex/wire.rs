@@ -476,6 +476,7 @@ mod tests {
     fn only_notifications_that_nobody_reads_are_passed_over() {
         for (beginning, want) in [
             (r#"{"method":"turn/diff/updated","params":{"threadId":"t"#, false),
+            (r#"{"method":"turn/plan/updated","params":{"#, false),
             (r#"{"method":"rawResponseItem/completed","params":{"#, true),
             (r#"{"method":"rawResponseItem/completed","params":{"turnId":"u","item":{"type":"message","id":""#, false),
             (

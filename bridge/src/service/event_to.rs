@@ -177,22 +177,26 @@ fn tool(of: &Tool, parts: &mut Parts) -> v1::Tool {
         Tool::FileChange { edits } => v1::tool::Kind::FileChange(v1::FileChange {
             edits: edits.iter().map(|edit| file_edit(edit, parts)).collect(),
         }),
-        Tool::WebSearch { query, action } => {
-            v1::tool::Kind::WebSearch(v1::WebSearch { query: query.clone(), action: action.as_ref().map(web_action) })
-        }
+        Tool::WebSearch { query, action } => v1::tool::Kind::WebSearch(v1::WebSearch {
+            query: Some(parts.content(query)),
+            action: action.as_ref().map(|action| web_action(action, parts)),
+        }),
         Tool::Other { name } => v1::tool::Kind::Other(v1::OtherTool { name: name.clone() }),
     };
     v1::Tool { kind: Some(kind) }
 }
 
-fn web_action(of: &WebAction) -> v1::web_search::Action {
+fn web_action(of: &WebAction, parts: &mut Parts) -> v1::web_search::Action {
     use v1::web_search::Action;
     match of {
-        WebAction::Search { queries } => Action::Search(v1::WebSearchQueries { queries: queries.clone() }),
-        WebAction::OpenPage { url } => Action::OpenPage(v1::WebSearchPage { url: url.clone() }),
-        WebAction::FindInPage { url, pattern } => {
-            Action::FindInPage(v1::WebSearchFind { url: url.clone(), pattern: pattern.clone() })
+        WebAction::Search { queries } => {
+            Action::Search(v1::WebSearchQueries { queries: queries.iter().map(|query| parts.content(query)).collect() })
         }
+        WebAction::OpenPage { url } => Action::OpenPage(v1::WebSearchPage { url: Some(parts.content(url)) }),
+        WebAction::FindInPage { url, pattern } => Action::FindInPage(v1::WebSearchFind {
+            url: Some(parts.content(url)),
+            pattern: Some(parts.content(pattern)),
+        }),
         WebAction::Other { name } => Action::Other(v1::WebSearchOther { name: name.clone() }),
     }
 }

@@ -134,7 +134,10 @@ impl Owner {
             wire::Notification::TurnCompleted(notice) => return self.completed(notice.turn).await,
             wire::Notification::ItemStarted(notice) => match wire::Item::read(&notice.item) {
                 Ok(item) => self.items.started(item, &mut reports),
-                Err(_) => self.items.unread(),
+                Err(_) => {
+                    self.items.unread();
+                    false
+                }
             },
             wire::Notification::ItemCompleted(notice) => match wire::Item::read(&notice.item) {
                 Ok(wire::Item::Call(item)) => {
@@ -142,7 +145,10 @@ impl Owner {
                     true
                 }
                 Ok(item) => self.items.completed(item, &mut reports),
-                Err(_) => self.items.unread(),
+                Err(_) => {
+                    self.items.unread();
+                    false
+                }
             },
             wire::Notification::RawCall(notice) => {
                 self.calls.told(notice.item);
