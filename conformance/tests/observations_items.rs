@@ -72,7 +72,8 @@ fn searches_of_the_web_are_items_with_their_action() {
 #[test]
 fn a_large_search_is_read_apart() {
     scenario("web_search_large", &["R-EVT-2", "R-API-7"], Setup::outer(), async |rig| {
-        let queries = ["a".repeat(3 << 20), "b".repeat(3 << 20)];
+        // One of them has room in the event, as the search's own text; the others have not.
+        let queries = ["a".repeat(600 << 10), "b".repeat(600 << 10)];
         let action = json!({"type": "search", "query": queries[0], "queries": queries});
         let item = json!({"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action});
         rig.provider.script(&json!([{"play": [{"item": item}, {"text": {"chunks": ["Found."]}}]}]).to_string())?;
