@@ -87,6 +87,8 @@ impl Bench {
                 name: "lookup".into(),
                 description: String::new(),
                 parameters: r#"{"type":"object"}"#.into(),
+                silence_timeout: None,
+                max_duration: None,
             }],
         };
         let executor_id = format!("ex-{}", self.folder.file_name().unwrap().display());

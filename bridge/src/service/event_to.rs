@@ -1,13 +1,16 @@
 //! Events, domain to wire.
 
 use adapters::harness::{
-    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, MessagePhase,
-    ReasoningText, Tool, ToolEnd, ToolStatus, Usage, WebAction,
+    AbandonReason, Disposition, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence,
+    MessagePhase, ReasoningText, Tool, ToolEnd, ToolStatus, Usage, WebAction,
 };
 use proto::v1::{self, event::Kind};
 
 use super::codec::Parts;
-use crate::turn::event::{Call, CancelCause, Discard, End, Event, Native, Omitted, Status, UnknownCause};
+use crate::turn::{
+    event::{Call, CancelCause, Discard, End, Event, Native, Omitted, Status, UnknownCause},
+    tool_errors::{Code, ToolError},
+};
 
 /// The kind of an event.
 pub(crate) fn kind(turn_id: &str, event: &Event, parts: &mut Parts) -> Kind {
@@ -271,10 +274,23 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         native_completed_at: end.native_at.map(Into::into),
         usage: end.usage.as_ref().map(usage),
         reconciled: end.reconciled,
-        tool_errors: Vec::new(),
+        tool_errors: end.tool_errors.iter().map(tool_error).collect(),
         output_matches_schema: None,
         finish_reason: String::new(),
     }
+}
+
+fn tool_error(of: &ToolError) -> v1::ToolError {
+    let code = match of.code {
+        Code::Failed(None) => v1::ToolErrorCode::Failed,
+        Code::Failed(Some(Disposition::NotExecuted)) => v1::ToolErrorCode::NotExecuted,
+        Code::Failed(Some(Disposition::OutcomeUnknown)) => v1::ToolErrorCode::OutcomeUnknown,
+        Code::Failed(Some(Disposition::ConnectionLost)) => v1::ToolErrorCode::ConnectionLost,
+        Code::Failed(Some(Disposition::NotConnected)) => v1::ToolErrorCode::NotConnected,
+        Code::Abandoned => v1::ToolErrorCode::Abandoned,
+    };
+    let (call_id, name, message) = (of.call_id.clone(), of.name.clone(), of.message.clone());
+    v1::ToolError { call_id, name, code: code.into(), message }
 }
 
 fn failure(of: &Failure) -> v1::Failure {

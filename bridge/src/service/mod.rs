@@ -312,8 +312,13 @@ impl Runtime for Service {
         &self,
         request: Request<v1::ReportFunctionProgressRequest>,
     ) -> Result<Response<v1::ReportFunctionProgressResponse>, Status> {
-        self.caller(&request)?;
-        Err(status(Refusal::new(Reason::Unsupported, "not built")))
+        let principal = self.principal(&request)?;
+        let mut wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
+        let report = result::progress(wire).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let duplicate = front.ask(|reply| Command::Progress { fence, report, reply }).await.map_err(status)?;
+        Ok(Response::new(v1::ReportFunctionProgressResponse { duplicate }))
     }
 
     async fn steer_turn(

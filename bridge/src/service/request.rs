@@ -1,6 +1,6 @@
 //! Requests, wire to domain. Everything is checked here once, with the path of the field that is wrong (R-API-2, R-API-9).
 
-use std::{path::PathBuf, time::Duration};
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use adapters::harness::{Configuration, FunctionTool, Image, InputPart, ModelProtocol, ModelProvider, Placement};
 use proto::v1;
@@ -24,9 +24,11 @@ const MAX_IMAGES: usize = 32 << 20;
 const MAX_HARNESS_CONFIG: usize = 16 << 10;
 /// Longest secret.
 const MAX_SECRET: usize = 16 << 10;
-/// Shortest and longest limit of a Turn.
-const SHORTEST_TURN: Duration = Duration::from_secs(1);
-const LONGEST_TURN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Shortest and longest limit of a Turn, or of a call.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Longest silence of a call.
+const LONGEST_SILENCE: Duration = Duration::from_secs(20 * 60);
 /// Longest wait of a cancel.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Wait of a cancel that names none.
@@ -113,13 +115,26 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
         instructions: wire.instructions,
         provider,
         harness_config: wire.harness_config,
-        functions: functions.into_iter().map(function).collect(),
+        functions: functions.into_iter().enumerate().map(function).collect::<Checked<_>>()?,
     };
     Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
 }
 
-fn function(of: v1::FunctionTool) -> FunctionTool {
-    FunctionTool { name: of.name, description: of.description, parameters: of.parameters }
+fn function((index, of): (usize, v1::FunctionTool)) -> Checked<FunctionTool> {
+    let v1::FunctionTool { name, description, parameters, silence_timeout, max_duration } = of;
+    let at = |member: &str| format!("configuration.tools.functions[{index}].{member}");
+    let silence_timeout = within(silence_timeout, SHORTEST..=LONGEST_SILENCE)
+        .ok_or_else(|| Refusal::invalid(at("silence_timeout"), "it is 1 second to 20 minutes"))?;
+    let max_duration = within(max_duration, SHORTEST..=LONGEST)
+        .ok_or_else(|| Refusal::invalid(at("max_duration"), "it is 1 second to 30 days"))?;
+    Ok(FunctionTool { name, description, parameters, silence_timeout, max_duration })
+}
+
+/// A limit that may be absent; none when it is out of its range.
+fn within(of: Option<prost_types::Duration>, range: RangeInclusive<Duration>) -> Option<Option<Duration>> {
+    let Some(wire) = of else { return Some(None) };
+    let limit: Option<Duration> = wire.try_into().ok();
+    limit.filter(|limit| range.contains(limit)).map(Some)
 }
 
 fn model_provider(of: v1::ModelProvider) -> Checked<ModelProvider> {
@@ -195,12 +210,9 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
     if characters > MAX_INPUT_CHARACTERS {
         return Err(Refusal::invalid("input", format!("the input has {characters} characters; 1048576 are taken")));
     }
-    let max_duration = of.max_duration.map(|wire| {
-        let most: Option<Duration> = wire.try_into().ok();
-        most.filter(|most| (SHORTEST_TURN..=LONGEST_TURN).contains(most))
-            .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))
-    });
-    Ok(StartRequest { handle: of.handle, turn_id, input, max_duration: max_duration.transpose()? })
+    let max_duration = within(of.max_duration, SHORTEST..=LONGEST)
+        .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))?;
+    Ok(StartRequest { handle: of.handle, turn_id, input, max_duration })
 }
 
 /// An image of an input: bytes of a size and of a form that every Harness reads (R-STA-1).

@@ -9,7 +9,7 @@ use proto::v1;
 use super::request::{Checked, id, missing, unknown_enum};
 use crate::{
     refusal::{Reason, Refusal},
-    session::Submitted,
+    session::{CallProgress, Submitted},
 };
 
 /// Results that one batch may have.
@@ -17,6 +17,9 @@ const MAX_RESULTS: usize = 1024;
 /// Bytes that one result may have, its texts and images together: a Harness repeats it in one line, which grows up to sixfold by escapes and must
 /// stay under the limit of lines.
 const MAX_RESULT: usize = 8 << 20;
+
+/// Longest text of a report about a call.
+const MAX_PROGRESS: usize = 4096;
 
 /// What of a result is wrong by itself, with the member at fault.
 type Content<T> = Result<T, (String, &'static str)>;
@@ -48,6 +51,28 @@ pub(crate) fn results(of: Vec<v1::FunctionResult>) -> Checked<Vec<Submitted>> {
         submitted.push(Submitted { turn_id, call_id, result, body });
     }
     Ok(submitted)
+}
+
+/// A result as it was stored.
+pub(crate) fn stored(body: &[u8]) -> Option<FunctionResult> {
+    let wire = v1::FunctionResult::decode(body).ok()?;
+    result(wire, &str::to_owned).ok()?.ok()
+}
+
+/// A report about a call.
+pub(crate) fn progress(of: v1::ReportFunctionProgressRequest) -> Checked<CallProgress> {
+    let v1::ReportFunctionProgressRequest { turn_id, call_id, number, message, .. } = of;
+    let turn_id = id(turn_id, "turn_id")?;
+    if call_id.is_empty() {
+        return Err(missing("call_id"));
+    }
+    if number == 0 {
+        return Err(Refusal::invalid("number", "reports are counted from 1"));
+    }
+    if message.len() > MAX_PROGRESS {
+        return Err(Refusal::invalid("message", "what a report says has at most 4096 bytes"));
+    }
+    Ok(CallProgress { turn_id, call_id, number, message })
 }
 
 /// The content of a result.

@@ -24,7 +24,10 @@ use crate::{
     },
 };
 
+mod deadlines;
 mod watch;
+
+pub(super) use deadlines::Deadlines;
 
 /// Between two tries to store the end of a Turn.
 const END_AGAIN: Duration = Duration::from_secs(1);
@@ -61,6 +64,7 @@ pub(super) struct Active {
     ending: Option<Ending>,
     ended: Option<Bytes>,
     watch: watch::Watch,
+    deadlines: Deadlines,
 }
 
 /// An end that nobody has seen.
@@ -93,6 +97,7 @@ pub(super) struct Begin {
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
     pub(super) max_duration: Option<Duration>,
+    pub(super) deadlines: Deadlines,
 }
 
 impl Active {
@@ -120,6 +125,7 @@ impl Active {
             ending: None,
             ended: None,
             watch: watch::Watch::new(Instant::now(), begin.max_duration, &shared.limits),
+            deadlines: begin.deadlines,
         }
     }
 
@@ -166,7 +172,7 @@ impl Active {
         let storage = self.unstored.iter().map(|unstored| unstored.next_try.min(unstored.give_up));
         let storage = storage.chain(self.recording.next_deadline().filter(|_| self.ending.is_none()));
         let own = evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending);
-        own.chain(storage).chain(self.watch_until()).min()
+        own.chain(storage).chain(self.watch_until()).chain(self.deadlines.next()).min()
     }
 
     /// Fences lower epochs at once (R-ASG-2): observers, and those who wait for a cancel. Its effect stands, so they are told how far it is.
@@ -250,6 +256,7 @@ impl Active {
 
     /// Takes a result that is on disk.
     pub(super) async fn result(&mut self, call_id: String, digest: Digest, result: FunctionResult) {
+        self.deadlines.end(&call_id);
         self.step(Input::Result { call_id, digest, result }).await;
         self.flush().await;
     }
@@ -265,6 +272,7 @@ impl Active {
     pub(super) async fn overdue(&mut self, now: Instant) {
         self.answer_waiters(now);
         self.keep_watch(now).await;
+        self.expire_calls(now).await;
         let (due, rest) = std::mem::take(&mut self.evidence).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
         self.evidence = rest;
         for (_, call_id) in due {
@@ -408,7 +416,10 @@ impl Active {
     /// Does what the machine asks for, or tells what happened instead.
     async fn perform(&mut self, effect: Effect) -> Result<(), Input> {
         match effect {
-            Effect::Emit(event) => self.recording.emit(event),
+            Effect::Emit(event) => {
+                self.note_call(&event);
+                self.recording.emit(event);
+            }
             Effect::Answer { call_id, result } => self.orders.push_back(Order::Answer { call_id, result }),
             Effect::Interrupt => self.orders.push_back(Order::Interrupt),
             Effect::AwaitEvidence { call_id } => {

@@ -44,6 +44,16 @@ fn functions(of: &[FunctionTool], sum: &mut Sum) {
         sum.text(&function.description);
         sum.text(&function.parameters);
     }
+    // Functions without limits have the digest that they had before there were limits.
+    for (index, function) in of.iter().enumerate() {
+        for (kind, limit) in [(1, function.silence_timeout), (2, function.max_duration)] {
+            if let Some(limit) = limit {
+                sum.tag(kind);
+                sum.count(index);
+                sum.bytes(&limit.as_nanos().to_le_bytes());
+            }
+        }
+    }
 }
 
 /// What of a configuration is frozen also on cold resume, by the names that a conflict tells. The instructions may change there (R-PRE-6), and the
@@ -288,7 +298,13 @@ mod tests {
             instructions: "i".into(),
             provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://p".into() },
             harness_config: String::new(),
-            functions: vec![FunctionTool { name: "f".into(), description: "d".into(), parameters: "{}".into() }],
+            functions: vec![FunctionTool {
+                name: "f".into(),
+                description: "d".into(),
+                parameters: "{}".into(),
+                silence_timeout: None,
+                max_duration: None,
+            }],
         }
     }
 
@@ -309,6 +325,8 @@ mod tests {
         check(Some("harness_config"), |c| c.harness_config.push_str("{}"));
         check(Some("tools.functions"), |c| c.functions.clear());
         check(Some("tools.functions"), |c| c.functions[0].parameters.push(' '));
+        check(Some("tools.functions"), |c| c.functions[0].silence_timeout = Some(Duration::from_secs(1)));
+        check(Some("tools.functions"), |c| c.functions[0].max_duration = Some(Duration::from_secs(1)));
         check(Some("model"), |c| {
             c.functions.clear();
             c.model.clear();

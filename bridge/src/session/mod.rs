@@ -40,6 +40,7 @@ mod owner;
 mod past;
 mod preparation;
 mod preparing;
+mod progress;
 mod reconcile;
 mod recording;
 pub(crate) mod recovery;
@@ -206,6 +207,11 @@ pub(crate) enum Command {
         results: Vec<Submitted>,
         reply: Reply<Vec<ResultOutcome>>,
     },
+    Progress {
+        fence: Fence,
+        report: CallProgress,
+        reply: Reply<bool>,
+    },
     Cancel {
         fence: Fence,
         turn_id: String,
@@ -304,6 +310,15 @@ pub(crate) struct Submitted {
     pub(crate) result: Result<FunctionResult, Refusal>,
     /// The stored form.
     pub(crate) body: Vec<u8>,
+}
+
+/// A report about a call that the application still works on.
+#[derive(Debug)]
+pub(crate) struct CallProgress {
+    pub(crate) turn_id: String,
+    pub(crate) call_id: String,
+    pub(crate) number: u64,
+    pub(crate) message: String,
 }
 
 /// What became of a result.

@@ -7,5 +7,6 @@ pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod split;
 pub(crate) mod stop;
+pub(crate) mod tool_errors;
 
 pub(crate) use items::incomplete;
