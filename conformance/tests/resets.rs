@@ -93,6 +93,9 @@ impl Core {
         self.bind(rig, 2).await?;
         let request = steer(fence(2), "turn left");
         self.call("SteerTurn", async |client| client.steer_turn(request.clone()).await).await?;
+        let request = progress(fence(2), 1);
+        self.call("ReportFunctionProgress", async |client| client.report_function_progress(request.clone()).await)
+            .await?;
         let results = vec![text_result("t-1", "c1", "42")];
         let request = v1::SubmitFunctionResultsRequest { assignment: Some(fence(2)), results };
         self.call("SubmitFunctionResults", async |client| client.submit_function_results(request.clone()).await)
@@ -229,6 +232,12 @@ fn steer(fence: v1::AssignmentRef, text: &str) -> v1::SteerTurnRequest {
     v1::SteerTurnRequest { assignment: Some(fence), turn_id, input_id, input }
 }
 
+/// A report about the call of the first Turn.
+fn progress(fence: v1::AssignmentRef, number: u64) -> v1::ReportFunctionProgressRequest {
+    let (turn_id, call_id, message) = ("t-1".into(), "c1".into(), "still at it".into());
+    v1::ReportFunctionProgressRequest { assignment: Some(fence), turn_id, call_id, number, message }
+}
+
 fn workspace(rig: &Rig) -> Placement {
     let directory = rig.workspace().to_string_lossy().into_owned();
     Placement::Workspace(v1::Workspace { environment_id: "env-1".into(), directory })
@@ -277,6 +286,10 @@ async fn journal(rig: &Rig) -> anyhow::Result<Vec<String>> {
     for text in ["turn left", "turn right"] {
         let answer = client.steer_turn(steer(fence.clone(), text)).await.map_err(|error| error.to_string());
         told.push(format!("steer {text}: {answer:?}"));
+    }
+    for number in [1, 2] {
+        let answer = client.report_function_progress(progress(fence.clone(), number)).await;
+        told.push(format!("report {number}: {:?}", answer.map_err(|e| e.to_string())));
     }
     let request = v1::ListTurnsRequest { assignment: Some(fence.clone()), ..Default::default() };
     for turn in client.list_turns(request).await?.turns {

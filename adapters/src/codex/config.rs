@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use secrecy::{ExposeSecret, SecretString};
@@ -23,6 +24,9 @@ pub(super) const PROVIDER: &str = "runtime-bridge";
 /// How often Codex asks a provider again after a failure. Each try shows in an `error` notification, which is why the requests' own silent
 /// tries (`request_max_retries`) are off (R-EVT-10).
 pub(super) const STREAM_RETRIES: u32 = 4;
+
+/// How long the stream of an answer may bring nothing, before it counts as broken off (R-EVT-10).
+pub(super) const STREAM_IDLE: Duration = Duration::from_secs(300);
 
 /// The start-up file. What it switches off is listed in [`super::declaration::SWITCHED_OFF`].
 ///
@@ -108,7 +112,7 @@ pub(super) fn initialize() -> impl Serialize {
     #[serde(rename_all = "camelCase")]
     struct Capabilities {
         experimental_api: bool,
-        opt_out_notification_methods: [&'static str; 4],
+        opt_out_notification_methods: [&'static str; 5],
     }
     Initialize {
         client_info: ClientInfo { name: "runtime-bridge", title: "Runtime bridge", version: env!("CARGO_PKG_VERSION") },
@@ -117,6 +121,7 @@ pub(super) fn initialize() -> impl Serialize {
             // Never used, and the diff of a Turn can be as long as a workspace.
             opt_out_notification_methods: [
                 "account/rateLimits/updated",
+                "rawResponse/completed",
                 "thread/readState/changed",
                 "thread/status/changed",
                 "turn/diff/updated",
@@ -147,6 +152,10 @@ pub(super) struct ThreadStart<'a> {
     /// A resumed thread has those of its start, and takes no others.
     #[serde(skip_serializing_if = "Option::is_none")]
     dynamic_tools: Option<Vec<DynamicTool<'a>>>,
+    /// The items of the provider's answers as they came: the arguments of a call are there in the model's own text (R-FN-2). A resumed thread does
+    /// not tell them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experimental_raw_events: Option<bool>,
     config: ThreadConfig<'a>,
 }
 
@@ -175,6 +184,7 @@ struct Provider<'a> {
     wire_api: &'static str,
     request_max_retries: u32,
     stream_max_retries: u32,
+    stream_idle_timeout_ms: u128,
     /// Held in memory and written to no file; a variable could be read by what the model runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     experimental_bearer_token: Option<&'a str>,
@@ -199,7 +209,10 @@ pub(super) struct Surroundings<'a> {
 pub(super) fn settings(isolation: Isolation, trust_workspace: bool) -> String {
     let isolation = sandbox_kind(isolation);
     let file = start_up_file(&Mark::new("-", "-"));
-    format!("{file}\n{isolation} {APPROVAL_POLICY} trust={trust_workspace} retries={STREAM_RETRIES}")
+    format!(
+        "{file}\n{isolation} {APPROVAL_POLICY} trust={trust_workspace} retries={STREAM_RETRIES} idle={}",
+        STREAM_IDLE.as_secs()
+    )
 }
 
 /// The parameters of `thread/start` or `thread/resume` for a configuration.
@@ -221,11 +234,12 @@ pub(super) fn thread_start<'a>(
         wire_api: "responses",
         request_max_retries: 0,
         stream_max_retries: STREAM_RETRIES,
+        stream_idle_timeout_ms: STREAM_IDLE.as_millis(),
         experimental_bearer_token: surroundings.model_key.map(ExposeSecret::expose_secret),
     };
     let trust_level = if surroundings.trust_workspace { "trusted" } else { "untrusted" };
     let projects = trust_keys(surroundings.workspace).into_iter().map(|path| (path, Project { trust_level }));
-    let dynamic_tools = functions.collect::<Result<_, _>>()?;
+    let dynamic_tools = functions.collect::<Result<Vec<_>, _>>()?;
     Ok(ThreadStart {
         thread_id: surroundings.resume,
         exclude_turns: surroundings.resume.map(|_| true),
@@ -239,6 +253,7 @@ pub(super) fn thread_start<'a>(
         },
         base_instructions: native.base_instructions,
         developer_instructions: Some(configuration.instructions.as_str()).filter(|text| !text.is_empty()),
+        experimental_raw_events: (surroundings.resume.is_none() && !dynamic_tools.is_empty()).then_some(true),
         dynamic_tools: surroundings.resume.is_none().then_some(dynamic_tools),
         config: ThreadConfig { model_providers: BTreeMap::from([(PROVIDER, provider)]), projects: projects.collect() },
     })

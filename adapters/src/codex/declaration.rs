@@ -49,8 +49,8 @@ pub(super) const SWITCHED_OFF: &[&str] =
 /// The declaration for what was found on this machine.
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
     use Capability::{
-        FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls,
-        SessionResume, Steering, Usage,
+        FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages, MessageObservation,
+        NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, Usage,
     };
     let Found { program, version, trouble } = found;
     let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
@@ -65,6 +65,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             FunctionTools,
             ParallelFunctionCalls,
             Steering,
+            FunctionResultImages,
+            MessageImages,
             SessionResume,
             NativeSessionRecovery,
             MessageObservation,
@@ -84,6 +86,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             integer_64: true,
             // A call that nobody answers holds the Turn for ever.
             native_call_timeout: None,
+            failed_result_images: true,
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

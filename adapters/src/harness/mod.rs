@@ -17,12 +17,13 @@ mod configuration;
 mod declaration;
 mod function;
 mod history;
+mod image;
 mod input;
 mod report;
 
 pub use configuration::{Configuration, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits};
-pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render};
+pub use function::{Disposition, FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};
 pub use input::{Image, InputPart, MediaType};
 pub use report::{

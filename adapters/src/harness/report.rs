@@ -31,7 +31,7 @@ pub enum Report {
         /// What it is, where the Harness says so.
         phase: Option<MessagePhase>,
     },
-    /// The provider's answer broke off and is asked for again: open messages and reasoning are void (R-EVT-2).
+    /// The provider's answer broke off and is asked for again: open messages, reasoning and searches of the web are void (R-EVT-2).
     AnswerBroken,
     /// The provider's answer was broken off for an input that was added: open messages and reasoning are void (R-EVT-2).
     AnswerSteered,
@@ -410,6 +410,8 @@ pub enum Finish {
     Stop,
     /// Cut short.
     Incomplete,
+    /// There is no answer: the Harness showed neither a message nor a tool.
+    NoOutput,
 }
 
 /// What failed.

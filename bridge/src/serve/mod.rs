@@ -148,6 +148,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
             evidence: settings.limits.result_evidence,
             input_write: settings.limits.input_write,
             quiet: settings.limits.quiet,
+            retry: settings.limits.retry,
             max_executors,
             idle: settings.limits.idle,
             watch: settings.limits.watch,

@@ -146,6 +146,8 @@ fn capability(of: Capability) -> v1::Capability {
         Capability::FunctionTools => v1::Capability::FunctionTools,
         Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,
         Capability::Steering => v1::Capability::Steering,
+        Capability::FunctionResultImages => v1::Capability::FunctionResultImages,
+        Capability::MessageImages => v1::Capability::MessageImages,
         Capability::SessionResume => v1::Capability::SessionResume,
         Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,
@@ -175,7 +177,7 @@ fn limits(of: Limits) -> v1::HarnessLimits {
         native_call_timeout_seconds: of
             .native_call_timeout
             .map_or(0, |timeout| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)),
-        failed_result_images: false,
+        failed_result_images: of.failed_result_images,
     }
 }
 

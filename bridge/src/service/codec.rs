@@ -12,6 +12,7 @@ use super::{event_from, event_to, payload};
 use crate::turn::{
     event::{Codec, Discard, Encoded, Event, Recovered, Recovery, Seen, SeenInput, SeenMessage},
     incomplete, inputs,
+    tool_errors::Failed,
 };
 
 /// Bytes of text that stand in one event; what goes beyond is a payload (R-API-7).
@@ -35,6 +36,10 @@ impl Codec for Protobuf {
 
     fn encode_usage(&self, usage: &Usage) -> Vec<u8> {
         event_to::usage(usage).encode_to_vec()
+    }
+
+    fn failed(&self, result: &[u8]) -> Option<Failed> {
+        super::result::stored(result).as_ref().and_then(Failed::of)
     }
 
     fn recovery(&self) -> Box<dyn Recovery> {
@@ -273,6 +278,7 @@ mod tests {
             native_at: None,
             usage: None,
             reconciled: false,
+            tool_errors: Vec::new(),
         };
         let events = encode(&[Event::TurnEnded(end)]);
         let (status, bytes) = recover(&events).ended.unwrap();

@@ -15,7 +15,7 @@ pub(crate) fn tool(of: Option<v1::Tool>) -> Tool {
             Tool::FileChange { edits: change.edits.into_iter().map(edit).collect() }
         }
         Some(v1::tool::Kind::WebSearch(search)) => {
-            Tool::WebSearch { query: search.query, action: search.action.map(web_action) }
+            Tool::WebSearch { query: text(search.query), action: search.action.map(web_action) }
         }
         Some(v1::tool::Kind::Other(other)) => Tool::Other { name: other.name },
         None => Tool::Other { name: String::new() },
@@ -25,9 +25,11 @@ pub(crate) fn tool(of: Option<v1::Tool>) -> Tool {
 fn web_action(of: v1::web_search::Action) -> WebAction {
     use v1::web_search::Action;
     match of {
-        Action::Search(search) => WebAction::Search { queries: search.queries },
-        Action::OpenPage(page) => WebAction::OpenPage { url: page.url },
-        Action::FindInPage(find) => WebAction::FindInPage { url: find.url, pattern: find.pattern },
+        Action::Search(search) => {
+            WebAction::Search { queries: search.queries.into_iter().map(|query| text(Some(query))).collect() }
+        }
+        Action::OpenPage(page) => WebAction::OpenPage { url: text(page.url) },
+        Action::FindInPage(find) => WebAction::FindInPage { url: text(find.url), pattern: text(find.pattern) },
         Action::Other(other) => WebAction::Other { name: other.name },
     }
 }

@@ -27,6 +27,7 @@ mod observe;
 mod payload;
 mod reasons;
 mod request;
+mod result;
 mod seats;
 mod status;
 mod streams;
@@ -305,7 +306,7 @@ impl Runtime for Service {
         let v1::SubmitFunctionResultsRequest { assignment, results } = request.into_inner();
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
         let named: Vec<(String, String)> = results.iter().map(|r| (r.turn_id.clone(), r.call_id.clone())).collect();
-        let results = request::results(results).map_err(status)?;
+        let results = result::results(results).map_err(status)?;
         let front = self.session(principal, session_id)?;
         let outcomes = front.ask(|reply| Command::Submit { fence, results, reply }).await.map_err(status)?;
         let outcomes = named.into_iter().zip(outcomes).map(|((turn_id, call_id), outcome)| v1::FunctionResultOutcome {
@@ -320,8 +321,13 @@ impl Runtime for Service {
         &self,
         request: Request<v1::ReportFunctionProgressRequest>,
     ) -> Result<Response<v1::ReportFunctionProgressResponse>, Status> {
-        self.caller(&request)?;
-        Err(status(Refusal::new(Reason::Unsupported, "not built")))
+        let principal = self.principal(&request)?;
+        let mut wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
+        let report = result::progress(wire).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let duplicate = front.ask(|reply| Command::Progress { fence, report, reply }).await.map_err(status)?;
+        Ok(Response::new(v1::ReportFunctionProgressResponse { duplicate }))
     }
 
     async fn steer_turn(

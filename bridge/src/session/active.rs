@@ -25,9 +25,11 @@ use crate::{
     },
 };
 
+mod deadlines;
 mod steering;
 mod watch;
 
+pub(super) use deadlines::Deadlines;
 pub(super) use steering::{record as input_record, refusal as input_refusal};
 
 /// Between two tries to store the end of a Turn.
@@ -72,6 +74,7 @@ pub(super) struct Active {
     ending: Option<Ending>,
     ended: Option<Bytes>,
     watch: watch::Watch,
+    deadlines: Deadlines,
 }
 
 /// An end that nobody has seen.
@@ -104,6 +107,7 @@ pub(super) struct Begin {
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
     pub(super) max_duration: Option<Duration>,
+    pub(super) deadlines: Deadlines,
 }
 
 impl Active {
@@ -132,7 +136,8 @@ impl Active {
             inputs_awaited: Vec::new(),
             ending: None,
             ended: None,
-            watch: watch::Watch::new(Instant::now(), begin.max_duration, shared.limits.quiet),
+            watch: watch::Watch::new(Instant::now(), begin.max_duration, &shared.limits),
+            deadlines: begin.deadlines,
         }
     }
 
@@ -180,7 +185,8 @@ impl Active {
         let storage = storage.chain(self.recording.next_deadline().filter(|_| self.ending.is_none()));
         let storage = storage.chain(self.note_again.filter(|_| self.ending.is_none()));
         let own = evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending);
-        own.chain(storage).chain(self.watch_until()).chain(self.inputs_awaited_until()).min()
+        let own = own.chain(self.deadlines.next()).chain(self.inputs_awaited_until());
+        own.chain(storage).chain(self.watch_until()).min()
     }
 
     /// Fences lower epochs at once (R-ASG-2): observers, and those who wait for a cancel. Its effect stands, so they are told how far it is.
@@ -221,7 +227,7 @@ impl Active {
                 self.stands(standing).await;
                 continue;
             }
-            self.heard();
+            self.watch.hear(&report, Instant::now());
             // What comes behind the settlement is the Executor's own end, and not this Turn's.
             if self.machine.end().is_none() {
                 self.step(Input::Report(report)).await;
@@ -266,6 +272,7 @@ impl Active {
 
     /// Takes a result that is on disk.
     pub(super) async fn result(&mut self, call_id: String, digest: Digest, result: FunctionResult) {
+        self.deadlines.end(&call_id);
         self.step(Input::Result { call_id, digest, result }).await;
         self.flush().await;
     }
@@ -281,6 +288,7 @@ impl Active {
     pub(super) async fn overdue(&mut self, now: Instant) {
         self.answer_waiters(now);
         self.keep_watch(now).await;
+        self.expire_calls(now).await;
         let (due, rest) = std::mem::take(&mut self.evidence).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
         self.evidence = rest;
         for (_, call_id) in due {
@@ -429,7 +437,10 @@ impl Active {
     /// Does what the machine asks for, or tells what happened instead.
     async fn perform(&mut self, effect: Effect) -> Result<(), Input> {
         match effect {
-            Effect::Emit(event) => self.recording.emit(event),
+            Effect::Emit(event) => {
+                self.note_call(&event);
+                self.recording.emit(event);
+            }
             Effect::Answer { call_id, result } => self.orders.push_back(Order::Answer { call_id, result }),
             Effect::Steer { input_id, input } => {
                 let client_id = inputs::client_id(&self.turn_id, &input_id);

@@ -172,6 +172,7 @@ mod tests {
             evidence: Duration::ZERO,
             input_write: Duration::ZERO,
             quiet: Duration::ZERO,
+            retry: Duration::ZERO,
             max_executors: 1,
             idle: Duration::ZERO,
             watch: Duration::ZERO,

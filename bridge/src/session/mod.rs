@@ -41,6 +41,7 @@ mod owner;
 mod past;
 mod preparation;
 mod preparing;
+mod progress;
 mod reconcile;
 mod recording;
 pub(crate) mod recovery;
@@ -106,6 +107,8 @@ pub(crate) struct Limits {
     pub(crate) input_write: Duration,
     /// How long a Harness may be quiet in a Turn before it is asked (R-EVT-10).
     pub(crate) quiet: Duration,
+    /// How long a Harness may ask its provider again without an answer (R-EVT-10).
+    pub(crate) retry: Duration,
     /// Executors that may exist at once (R-PRE-3).
     pub(crate) max_executors: u32,
     /// After how long an idle Executor closes (R-PRE-3).
@@ -214,6 +217,11 @@ pub(crate) enum Command {
         fence: Fence,
         request: SteerRequest,
         reply: Reply<Steered>,
+    },
+    Progress {
+        fence: Fence,
+        report: CallProgress,
+        reply: Reply<bool>,
     },
     Cancel {
         fence: Fence,
@@ -329,6 +337,15 @@ pub(crate) struct Submitted {
     pub(crate) result: Result<FunctionResult, Refusal>,
     /// The stored form.
     pub(crate) body: Vec<u8>,
+}
+
+/// A report about a call that the application still works on.
+#[derive(Debug)]
+pub(crate) struct CallProgress {
+    pub(crate) turn_id: String,
+    pub(crate) call_id: String,
+    pub(crate) number: u64,
+    pub(crate) message: String,
 }
 
 /// What became of a result.

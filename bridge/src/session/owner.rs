@@ -200,6 +200,7 @@ impl Owner {
             }
             Command::Submit { fence, results, reply } => drop(reply.send(self.submit(&fence, results).await)),
             Command::Steer { fence, request, reply } => self.steer(&fence, request, reply).await,
+            Command::Progress { fence, report, reply } => drop(reply.send(self.progress(&fence, report).await)),
             Command::Cancel { fence, turn_id, wait, reply } => self.cancel(&fence, &turn_id, wait, reply).await,
             Command::Forget { before, reply } => drop(reply.send(self.forget(before).await)),
             Command::EventsGone { turn_id, reply } => {

@@ -18,9 +18,10 @@ use crate::{
     clock,
     journal::{self, CallRecord, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
-        event::{Event, Omitted},
+        event::{Event, Omitted, Status},
         inputs::InputState,
         log::{self, Kept, Log, Record, Recovered},
+        tool_errors,
     },
 };
 
@@ -133,7 +134,10 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
         found.open_calls.extend(lost.into_iter().map(|call| call.start.call_id.clone()));
     }
     let (inputs, told) = unsettled::close(turn, &found, &read);
-    let (closing, end) = reconcile::closing(turn, found, proof);
+    let (closing, mut end) = reconcile::closing(turn, found, proof);
+    if end.status == Status::Completed {
+        end.tool_errors = tool_errors::list(calls.iter().map(|call| ended(shared, call)));
+    }
     let name = end.status.name().to_owned();
     let usage = end.usage.as_ref().map(encode_usage);
     let closing = told.into_iter().chain(closing).chain([Event::TurnEnded(end)]);
@@ -163,4 +167,11 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
         tracing::warn!(path = %path.display(), %error, "the end of a Turn is in the journal only");
     }
     (EndRecord { status: name, ended: terminal.to_vec(), last_sequence: sequence, ended_ms, usage }, inputs)
+}
+
+/// What the journal knows of a call whose Turn is over: one that did not come to an end of its own is abandoned.
+fn ended<'a>(shared: &Shared, call: &'a CallRecord) -> tool_errors::Ended<'a> {
+    let failed = call.result.as_ref().and_then(|result| shared.codec.failed(&result.body));
+    let is_abandoned = call.phase != "applied";
+    tool_errors::Ended { call_id: &call.start.call_id, name: &call.start.name, failed, is_abandoned }
 }

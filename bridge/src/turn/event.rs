@@ -7,6 +7,7 @@ use adapters::harness::{
 };
 use bytes::Bytes;
 
+use super::tool_errors::{Failed, ToolError};
 use crate::refusal::Reason;
 
 /// One event, before it has a sequence.
@@ -113,6 +114,8 @@ pub(crate) struct End {
     pub(crate) usage: Option<Usage>,
     /// Whether native history tells the end, and nothing else did (R-EVT-7).
     pub(crate) reconciled: bool,
+    /// Calls that did not succeed, in order; only of a completed Turn.
+    pub(crate) tool_errors: Vec<ToolError>,
 }
 
 /// Status of an ended Turn (R-EVT-3).
@@ -168,6 +171,9 @@ pub(crate) trait Codec: Send + Sync + std::fmt::Debug {
 
     /// Encodes the usage of a Turn for the journal.
     fn encode_usage(&self, usage: &Usage) -> Vec<u8>;
+
+    /// Reads in a stored result whether it says that its call failed.
+    fn failed(&self, result: &[u8]) -> Option<Failed>;
 
     /// Reads what an earlier process stored, event by event.
     fn recovery(&self) -> Box<dyn Recovery>;

@@ -71,9 +71,13 @@ impl Items {
         Some(self.open.remove(at).item)
     }
 
-    /// Closes what a provider's answer leaves that was broken off: messages and reasoning. Tools run on.
+    /// Closes what a provider's broken answer leaves: messages, reasoning, and searches, which the provider makes itself. Other tools run on.
     pub(super) fn break_answer(&mut self, why: Discard) -> Vec<Event> {
-        let (broken, rest) = std::mem::take(&mut self.open).into_iter().partition(|o| !matches!(o.kind, Kind::Tool(_)));
+        let is_of_answer = |kind: &Kind| match kind {
+            Kind::Message | Kind::Reasoning | Kind::Tool(Tool::WebSearch { .. }) => true,
+            Kind::Tool(Tool::Command { .. } | Tool::FileChange { .. } | Tool::Other { .. }) => false,
+        };
+        let (broken, rest) = std::mem::take(&mut self.open).into_iter().partition(|o| is_of_answer(&o.kind));
         self.open = rest;
         close_all(broken, why)
     }
@@ -122,9 +126,13 @@ mod tests {
         let mut items = Items::default();
         items.open("m", Kind::Message);
         items.open("t", Kind::Tool(Tool::Other { name: "x".into() }));
+        items.open("w", Kind::Tool(Tool::WebSearch { query: String::new(), action: None }));
         items.open("r", Kind::Reasoning);
         let events = items.break_answer(Discard::Retried);
-        assert_eq!(events.len(), 2);
+        assert_eq!(events.len(), 3);
+        assert!(
+            matches!(&events[1], Event::ToolCompleted { item, end } if item == "w" && end.status == ToolStatus::Incomplete)
+        );
         assert!(matches!(&events[0], Event::MessageDiscarded { item, reason: Discard::Retried } if item == "m"));
         let rest = items.close_all(Discard::TurnEnded);
         assert!(

@@ -11,14 +11,16 @@ use adapters::harness::{
 };
 
 use super::{
-    calls::{self, CallState, Digest, Known, Phase as CallPhase},
+    calls::{self, CallState, Digest, Known, Phase as CallPhase, Told},
     event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause, Waiting},
     inputs::{self, InputState},
     items::{Items, Kind},
     stop::Stop,
+    tool_errors::{self, Failed},
 };
 use crate::refusal::Reason;
 
+mod deadline;
 mod limits;
 mod steering;
 
@@ -39,8 +41,6 @@ pub(crate) struct Turn {
     failure: Option<Failure>,
     /// Why the bridge stopped it before anything else did.
     stop: Option<Stop>,
-    /// The Harness waits to ask its provider again.
-    retrying: bool,
     /// Native history told the end.
     reconciled: bool,
 }
@@ -88,6 +88,8 @@ pub(crate) enum Input {
     StoredLate { call: Call },
     /// The time for evidence of a written result is over.
     Overdue { call_id: String },
+    /// The deadline of a call is over, and that it is abandoned is on disk.
+    Expired { call_id: String },
 }
 
 /// What has to be done, in order.
@@ -140,7 +142,6 @@ impl Turn {
             cancel: None,
             failure: None,
             stop: None,
-            retrying: false,
             reconciled: false,
         }
     }
@@ -225,6 +226,7 @@ impl Turn {
             }
             Input::StoredLate { call } => Ok(self.stored_late(call)),
             Input::Overdue { call_id } => Ok(self.overdue(&call_id)),
+            Input::Expired { call_id } => Ok(self.expired(call_id)),
         }
     }
 
@@ -266,14 +268,13 @@ impl Turn {
         let Some(call) = self.call_mut(&call_id) else { return Vec::new() };
         call.stored = Some(digest);
         call.phase = CallPhase::Stored;
+        call.failed = Failed::of(&result);
         vec![Effect::Answer { call_id, result }]
     }
 
     fn overdue(&mut self, call_id: &str) -> Vec<Effect> {
         match self.call(call_id) {
-            Some(call)
-                if call.phase == CallPhase::Written && matches!(self.state, State::Running) && !self.is_stopping() =>
-            {
+            Some(call) if call.awaits_evidence() && matches!(self.state, State::Running) && !self.is_stopping() => {
                 self.unconfirmed("the Harness did not show the written result of a function call in time")
             }
             Some(_) | None => Vec::new(),
@@ -296,10 +297,6 @@ impl Turn {
     fn report(&mut self, report: Report) -> Result<Vec<Effect>, Misfit> {
         if let State::Ended(_) = self.state {
             return Err(self.misfit("something after the end"));
-        }
-        // What the bridge itself has written says nothing of the provider.
-        if !matches!(report, Report::InputWritten { .. } | Report::InputRefused { .. }) {
-            self.retrying = matches!(report, Report::ProviderRetry(_));
         }
         Ok(match report {
             Report::Started { native_turn_id } => match self.state {
@@ -370,6 +367,10 @@ impl Turn {
                         Effect::AwaitEvidence { call_id },
                     ]
                 }
+                Some(call) if call.told.is_some() => {
+                    call.told = Some(Told::Written);
+                    vec![Effect::AwaitEvidence { call_id }]
+                }
                 Some(_) | None => Vec::new(),
             },
             Report::AnswerApplied { call_id, evidence, success } => match self.call_mut(&call_id) {
@@ -380,6 +381,10 @@ impl Turn {
                         Effect::StorePhase { call_id: call_id.clone(), phase: CallPhase::Applied },
                         Effect::Emit(Event::FunctionResultApplied { call_id, evidence, success }),
                     ]
+                }
+                Some(call) if call.told.is_some() => {
+                    call.told = None;
+                    Vec::new()
                 }
                 Some(_) | None => return Err(self.misfit("a receipt for a call without a result")),
             },
@@ -464,6 +469,11 @@ impl Turn {
 
     fn abandon(&mut self, call_id: String, reason: AbandonReason) -> Vec<Effect> {
         match self.call_mut(&call_id) {
+            // The Harness gave the call up although it had the bridge's own result: nothing is to be awaited.
+            Some(call) if call.told.is_some() => {
+                call.told = None;
+                Vec::new()
+            }
             // What nobody has seen is not taken back either.
             Some(call) if call.hidden => {
                 self.calls.retain(|c| c.call.call_id != call_id);
@@ -510,10 +520,10 @@ impl Turn {
 
     fn finish(&mut self, native: NativeEnd, confirmed: bool) -> Vec<Effect> {
         let interrupted = matches!(native, NativeEnd::Interrupted { .. });
-        if matches!(native, NativeEnd::Completed { .. }) && self.calls.iter().any(|c| c.phase == CallPhase::Written) {
+        if matches!(native, NativeEnd::Completed { .. }) && self.calls.iter().any(CallState::awaits_evidence) {
             self.unconfirmed("the Harness ended the Turn without showing the written result of a function call");
         }
-        let end = self.outcome(native, confirmed);
+        let mut end = self.outcome(native, confirmed);
         let abandoned = match &end.status {
             Status::Failed(Failure { code: FailureCode::HarnessExited, .. }) => AbandonReason::ExecutionLost,
             Status::Cancelled(CancelCause::BridgeStopped | CancelCause::Released) => AbandonReason::ExecutionLost,
@@ -530,6 +540,9 @@ impl Turn {
             call.close(CallPhase::Abandoned(abandoned));
             let call_id = call.call.call_id.clone();
             effects.push(Effect::Emit(Event::FunctionCallAbandoned { call_id, reason: abandoned }));
+        }
+        if end.status == Status::Completed {
+            end.tool_errors = tool_errors::list(self.calls.iter().map(CallState::ended));
         }
         self.state = State::Ended(end.clone());
         effects.push(Effect::Finish { end, abandoned });
@@ -550,7 +563,7 @@ impl Turn {
             (None, true) => status,
         };
         let reconciled = self.reconciled && confirmed && self.failure.is_none() && self.stop.is_none();
-        End { status, finish, native_at, usage: self.usage, reconciled }
+        End { status, finish, native_at, usage: self.usage, reconciled, tool_errors: Vec::new() }
     }
 
     fn interrupted(&self) -> Status {

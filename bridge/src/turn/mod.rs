@@ -8,6 +8,7 @@ pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod split;
 pub(crate) mod stop;
+pub(crate) mod tool_errors;
 
 pub(crate) use items::incomplete;
 pub(crate) use machine::closing_input;

@@ -9,6 +9,7 @@ mod daemon;
 mod footprint;
 mod held;
 mod history;
+mod image;
 mod order;
 mod place;
 mod process;
@@ -28,6 +29,7 @@ pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_resul
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use held::lookup;
+pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
 pub use order::name;
 pub use place::{Place, codex, failpoints, program};
 pub use process::{Process, processes};

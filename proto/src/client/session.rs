@@ -157,6 +157,21 @@ impl Session {
         persist(&self.client, || self.client.steer_turn(request.clone())).await
     }
 
+    /// Says that the application still works on a call; true when that was no news. Reports of a call are numbered from 1.
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn progress(&self, turn_id: &str, call_id: &str, number: u64, message: &str) -> Result<bool, Error> {
+        let request = v1::ReportFunctionProgressRequest {
+            assignment: Some(self.assignment.clone()),
+            turn_id: turn_id.into(),
+            call_id: call_id.into(),
+            number,
+            message: message.into(),
+        };
+        Ok(persist(&self.client, || self.client.report_function_progress(request.clone())).await?.duplicate)
+    }
+
     /// Cancels a Turn and waits for its settlement, for as long as `wait` says: 0 to 60 s, `None` for the bridge's 15 s.
     ///
     /// # Errors

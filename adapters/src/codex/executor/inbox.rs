@@ -33,6 +33,7 @@ impl Owner {
                 Ok(None) => self.skipped.unknown += 1,
                 Err(error) => {
                     self.skipped.malformed += 1;
+                    self.items.unread();
                     tracing::debug!(%method, column = error.column(), "skipped a notification that does not fit");
                 }
             },
@@ -137,7 +138,10 @@ impl Owner {
             }
             wire::Notification::ItemStarted(notice) => match wire::Item::read(&notice.item) {
                 Ok(item) => self.items.started(item, &mut reports),
-                Err(_) => false,
+                Err(_) => {
+                    self.items.unread();
+                    false
+                }
             },
             wire::Notification::ItemCompleted(notice) => match wire::Item::read(&notice.item) {
                 Ok(wire::Item::Call(item)) => {
@@ -149,8 +153,15 @@ impl Owner {
                     true
                 }
                 Ok(item) => self.items.completed(item, &mut reports),
-                Err(_) => false,
+                Err(_) => {
+                    self.items.unread();
+                    false
+                }
             },
+            wire::Notification::RawCall(notice) => {
+                self.calls.told(notice.item);
+                true
+            }
             wire::Notification::MessageDelta(delta) => self.items.message_delta(delta, &mut reports),
             wire::Notification::SummaryDelta(delta) => {
                 self.items.reasoning_delta(ReasoningText::Summary, delta, &mut reports)
@@ -212,8 +223,8 @@ impl Owner {
             }
             _ => Status::Unknown,
         };
-        let open_work = self.items.open_work();
-        self.feed(Event::Completed { native: turn.id, end: Ending { status, at }, open_work }).await;
+        let (open_work, bare) = (self.items.open_work(), self.items.are_bare());
+        self.feed(Event::Completed { native: turn.id, end: Ending { status, at, bare }, open_work }).await;
     }
 
     async fn requested(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) {
@@ -231,7 +242,7 @@ impl Owner {
     }
 
     async fn called(&mut self, id: &RawValue, params: Option<&RawValue>) {
-        let params = params.and_then(|params| serde_json::from_str::<wire::CallParams>(params.get()).ok());
+        let params = params.and_then(|params| serde_json::from_str::<wire::calls::CallParams>(params.get()).ok());
         let ours = params.filter(|params| {
             params.thread_id == self.thread_id
                 && self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.native() == Some(&*params.turn_id))

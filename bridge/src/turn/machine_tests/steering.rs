@@ -89,16 +89,3 @@ fn a_turn_that_writes_an_input_does_more_than_wait() {
     turn.on(written_input("a")).unwrap();
     assert!(turn.only_waits());
 }
-
-#[test]
-fn what_the_bridge_writes_does_not_end_a_retry() {
-    let mut turn = Turn::new("thread".into(), "s/t".into());
-    let retry =
-        adapters::harness::RetryOf { code: FailureCode::ConnectionFailed, http_status: None, message: String::new() };
-    for input in [started(), report(Report::ProviderRetry(retry)), steer("a"), written_input("a")] {
-        turn.on(input).unwrap();
-    }
-    assert!(turn.is_retrying());
-    turn.on(read("a")).unwrap();
-    assert!(!turn.is_retrying());
-}
