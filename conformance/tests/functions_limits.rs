@@ -50,31 +50,30 @@ fn progress_restarts_the_silence_and_not_the_whole() {
         let functions = vec![limited("slow", Some(1500), Some(3000))];
         let begun = Instant::now();
         let (session, mut events, mut seen) = calls(rig, functions, &[("slow", "c1")]).await?;
-        let mut duplicates = 0;
-        let mut number = 0;
-        let abandoned = loop {
-            // The client waits as the refusal says when a report comes too early.
-            number += 1;
-            match session.progress("t-1", "c1", number, "still at it").await {
-                Ok(duplicate) => assert!(!duplicate),
+        let (mut number, mut duplicates, mut early) = (0, 0, 0);
+        let mut looks = tokio::time::interval(Duration::from_millis(40));
+        loop {
+            looks.tick().await;
+            let reported = session.progress("t-1", "c1", number + 1, "still at it").await;
+            match reported {
+                Ok(duplicate) => {
+                    assert!(!duplicate);
+                    number += 1;
+                    duplicates += u32::from(session.progress("t-1", "c1", number, "again").await.unwrap_or_default());
+                }
+                Err(error) if error.reason() == Some(Reason::Overloaded) => early += 1,
                 Err(error) => {
                     refusal::<()>(Err(error), Reason::CallAbandoned);
-                    break seen.until(&mut events, abandoned).await?;
+                    break;
                 }
             }
-            match session.progress("t-1", "c1", number, "again").await {
-                Ok(duplicate) => duplicates += u32::from(duplicate),
-                Err(error) => {
-                    refusal::<()>(Err(error), Reason::CallAbandoned);
-                    break seen.until(&mut events, abandoned).await?;
-                }
-            }
-        };
+        }
+        let abandoned = seen.until(&mut events, abandoned).await?;
         assert_eq!(abandoned.reason(), v1::AbandonReason::Deadline);
         assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
-        assert!(number > 5 && duplicates >= 5, "{number} reports, {duplicates} duplicates");
+        assert!(number > 3 && duplicates >= 3 && early > 0, "{number}, {duplicates} again, {early} too early");
         let told: Vec<_> = seen.kinds().filter_map(progress).collect();
-        assert_eq!(told.len() as u64, number - 1, "a duplicate is no event");
+        assert_eq!(told.len() as u64, number, "a duplicate is no event");
         for (number, report) in (1..).zip(&told) {
             let want = v1::FunctionProgress { call_id: "c1".into(), number, message: "still at it".into() };
             assert_eq!(*report, want);
@@ -143,7 +142,9 @@ fn limits_of_functions_have_their_range_and_are_frozen() {
             let refused = refusal(prepare(None, Some(most)).await, Reason::InvalidRequest);
             refused.at("configuration.tools.functions[0].max_duration");
         }
-        prepare(Some(20 * minute), Some(30 * 24 * 60 * minute)).await?;
+        let ready = prepare(Some(20 * minute), Some(30 * 24 * 60 * minute)).await?;
+        let (assignment, handle) = (Some(session.assignment().clone()), ready.handle);
+        rig.client().await?.release_preparation(v1::ReleasePreparationRequest { assignment, handle }).await?;
         for (silence, most) in [(Some(1000), Some(30 * 24 * 60 * minute)), (Some(20 * minute), None), (None, None)] {
             refusal(prepare(silence, most).await, Reason::ConfigurationConflict);
         }
@@ -248,13 +249,9 @@ async fn outcomes(session: &Session, call_id: &str, text: &str) -> anyhow::Resul
 }
 
 /// A function whose calls may be silent for so long and take so long, in milliseconds.
-fn limited(name: &str, silence: Option<u32>, most: Option<u64>) -> v1::FunctionTool {
+fn limited(name: &str, silence: Option<u64>, most: Option<u64>) -> v1::FunctionTool {
     let wire = |millis: u64| prost_types::Duration::try_from(Duration::from_millis(millis)).unwrap_or_default();
-    v1::FunctionTool {
-        silence_timeout: silence.map(u64::from).map(wire),
-        max_duration: most.map(wire),
-        ..function(name, SCHEMA)
-    }
+    v1::FunctionTool { silence_timeout: silence.map(wire), max_duration: most.map(wire), ..function(name, SCHEMA) }
 }
 
 fn abandoned(kind: &Kind) -> Option<v1::FunctionCallAbandoned> {

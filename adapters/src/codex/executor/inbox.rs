@@ -143,8 +143,8 @@ impl Owner {
                 Ok(item) => self.items.completed(item, &mut reports),
                 Err(_) => false,
             },
-            wire::Notification::RawCall(notice) => {
-                self.calls.told(notice.item);
+            wire::Notification::Raw(notice) => {
+                reports.extend(self.calls.told(notice.item));
                 true
             }
             wire::Notification::MessageDelta(delta) => self.items.message_delta(delta, &mut reports),
