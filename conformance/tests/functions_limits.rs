@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use conformance::rig::{Observed, Rig, Setup, function, refusal, scenario, text_result};
-use proto::client::{Session, TurnEvents};
+use conformance::rig::{Observed, Setup, function, refusal, scenario, text_result};
+use proto::client::Session;
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn a_call_that_is_silent_for_too_long_is_abandoned_and_answered_by_the_bridge() 
         let begun = Instant::now();
         // One has a limit, the other is open for as long as it likes.
         let functions = vec![limited("slow", Some(1000), None), function("patient", SCHEMA)];
-        let (session, mut events, mut seen) = calls(rig, functions, &[("slow", "c1"), ("patient", "c2")]).await?;
+        let (session, mut events, mut seen) = rig.waiting_turn(functions, &[("slow", "c1"), ("patient", "c2")]).await?;
         let abandoned = seen.until(&mut events, abandoned).await?;
         assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
         assert_eq!((&*abandoned.call_id, abandoned.reason()), ("c1", v1::AbandonReason::Deadline));
@@ -49,7 +49,7 @@ fn progress_restarts_the_silence_and_not_the_whole() {
     scenario("function_progress", &["R-FN-8", "R-API-6"], Setup::outer(), async |rig| {
         let functions = vec![limited("slow", Some(1500), Some(3000))];
         let begun = Instant::now();
-        let (session, mut events, mut seen) = calls(rig, functions, &[("slow", "c1")]).await?;
+        let (session, mut events, mut seen) = rig.waiting_turn(functions, &[("slow", "c1")]).await?;
         let (mut number, mut duplicates, mut early) = (0, 0, 0);
         let mut looks = tokio::time::interval(Duration::from_millis(40));
         loop {
@@ -89,8 +89,8 @@ fn progress_restarts_the_silence_and_not_the_whole() {
 #[test]
 fn a_report_is_judged_like_a_result() {
     scenario("function_progress_judged", &["R-FN-8", "R-FN-5", "R-API-2"], Setup::outer(), async |rig| {
-        let calls = calls(rig, vec![function("lookup", SCHEMA)], &[("lookup", "c1"), ("lookup", "c2")]).await?;
-        let (session, mut events, seen) = calls;
+        let waiting = rig.waiting_turn(vec![function("lookup", SCHEMA)], &[("lookup", "c1"), ("lookup", "c2")]);
+        let (session, mut events, seen) = waiting.await?;
         for (turn_id, call_id) in [("t-1", "c9"), ("t-9", "c1")] {
             refusal(session.progress(turn_id, call_id, 1, "").await, Reason::UnknownCall);
         }
@@ -156,7 +156,8 @@ fn limits_of_functions_have_their_range_and_are_frozen() {
 fn an_open_call_is_never_too_quiet() {
     let setup = Setup::outer().with("[limits]\nquiet_ms = 500\n");
     scenario("function_open_for_long", &["R-FN-8", "R-EVT-10"], setup, async |rig| {
-        let (session, mut events, seen) = calls(rig, vec![function("lookup", SCHEMA)], &[("lookup", "c1")]).await?;
+        let (session, mut events, seen) =
+            rig.waiting_turn(vec![function("lookup", SCHEMA)], &[("lookup", "c1")]).await?;
         // Five times as long as a quiet Harness is given; the Turns of another Session take their time.
         let other = rig.session().await?;
         let begun = Instant::now();
@@ -219,28 +220,6 @@ fn arguments_are_the_models_own_text_until_the_history_is_resumed() {
         }
         Ok(())
     });
-}
-
-/// A Turn that has made these calls, and waits.
-async fn calls(
-    rig: &Rig,
-    functions: Vec<v1::FunctionTool>,
-    made: &[(&str, &str)],
-) -> anyhow::Result<(Session, TurnEvents, Observed)> {
-    let calls = made.iter().map(|(name, id)| json!({"name": name, "call_id": id, "arguments": "{}"}));
-    let calls: Vec<_> = calls.collect();
-    let script = json!([
-        {"match": "look it up", "play": [{"calls": calls}]},
-        {"match": "function_call_output", "play": [{"text": {"chunks": ["Read."]}}]},
-    ]);
-    rig.provider.script(&script.to_string())?;
-    let session = rig.session().await?;
-    let mut events = rig.start_turn(&session, rig.configuration(functions), "t-1", "look it up").await?;
-    let mut seen = Observed::default();
-    for _ in made {
-        seen.call(&mut events).await?;
-    }
-    Ok((session, events, seen))
 }
 
 async fn outcomes(session: &Session, call_id: &str, text: &str) -> anyhow::Result<Vec<ResultOutcome>> {

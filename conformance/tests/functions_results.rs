@@ -133,20 +133,8 @@ fn an_image_that_the_harness_cannot_read_fails_the_turn() {
 
 /// A Turn that has made these calls, and waits.
 async fn calls(rig: &Rig, ids: &[String]) -> anyhow::Result<(Session, TurnEvents, Observed)> {
-    let calls = ids.iter().map(|id| json!({"name": "lookup", "call_id": id, "arguments": "{}"}));
-    let script = json!([
-        {"play": [{"calls": calls.collect::<Vec<_>>()}]},
-        {"play": [{"text": {"chunks": ["Read."]}}]},
-    ]);
-    rig.provider.script(&script.to_string())?;
-    let session = rig.session().await?;
-    let functions = vec![function("lookup", SCHEMA)];
-    let mut events = rig.start_turn(&session, rig.configuration(functions), "t-1", "look it up").await?;
-    let mut seen = Observed::default();
-    for _ in ids {
-        seen.call(&mut events).await?;
-    }
-    Ok((session, events, seen))
+    let calls: Vec<_> = ids.iter().map(|id| ("lookup", id.as_str())).collect();
+    rig.waiting_turn(vec![function("lookup", SCHEMA)], &calls).await
 }
 
 fn with_parts(call_id: &str, parts: Vec<v1::OutputPart>) -> v1::FunctionResult {
