@@ -80,9 +80,9 @@ impl Recovery for Reading {
             Some(Kind::TurnEnded(e)) => {
                 found.ended = Some((event_from::status_name(e.status()).to_owned(), bytes.clone()));
             }
+            Some(Kind::TurnStarted(_)) => found.is_started = true,
             Some(
-                Kind::TurnStarted(_)
-                | Kind::MessageDelta(_)
+                Kind::MessageDelta(_)
                 | Kind::ReasoningDelta(_)
                 | Kind::ToolOutput(_)
                 | Kind::ProviderRetry(_)

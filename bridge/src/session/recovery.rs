@@ -18,7 +18,7 @@ use crate::{
     clock,
     journal::{self, CallRecord, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
-        event::{Event, Omitted},
+        event::{Event, Native, Omitted},
         log::{Kept, Log, Record, Recovered},
     },
 };
@@ -60,7 +60,8 @@ pub(crate) async fn settle(
         let calls = shared.journal.calls_of(row).await?;
         let given = Given::by(&turn, &calls);
         let proof = reconcile::proof(shared, session, &turn).await;
-        let end = end_of(shared, &turn, &turns, Known { given, calls, boot: &boot, proof });
+        let native = reconcile::native(session, &turn);
+        let end = end_of(shared, &turn, &turns, Known { given, calls, boot: &boot, native, proof });
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
@@ -74,13 +75,15 @@ struct Known<'a> {
     given: Given,
     calls: Vec<CallRecord>,
     boot: &'a Boot,
+    /// The native turn, where it is known to have started.
+    native: Option<Native>,
     /// What native history proves.
     proof: Option<Proof>,
 }
 
 /// The end of a Turn: the one that its file has already, else the one that native history proves, else `unknown`.
 fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> EndRecord {
-    let Known { mut given, calls, boot, proof } = known;
+    let Known { mut given, calls, boot, native, proof } = known;
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -123,7 +126,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
         found.open_calls.retain(|id| known.iter().any(|call| call.start.call_id == *id));
         found.open_calls.extend(lost.into_iter().map(|call| call.start.call_id.clone()));
     }
-    let (closing, end) = reconcile::closing(turn, found, proof);
+    let (closing, end) = reconcile::closing(turn, native, found, proof);
     let name = end.status.name().to_owned();
     let usage = end.usage.as_ref().map(encode_usage);
     let closing = closing.into_iter().chain([Event::TurnEnded(end)]);

@@ -175,6 +175,8 @@ pub(crate) trait Recovery: Send {
 /// What the events of an earlier process leave open.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
+    /// Whether `turn_started` is among them.
+    pub(crate) is_started: bool,
     /// Closing events for the open items, in the order in which they were opened.
     pub(crate) closing: Vec<Event>,
     /// Calls that were shown and have neither a receipt nor an abandonment.
