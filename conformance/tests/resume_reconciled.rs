@@ -62,6 +62,33 @@ fn a_turn_that_completed_while_the_daemon_died_is_completed() {
     });
 }
 
+/// The daemon stands still once the journal has the native start, and the event file has nothing.
+#[test]
+fn a_turn_of_which_only_the_journal_has_the_start_begins_with_it() {
+    let armed = "journal.put_history.after=delay:50000";
+    let setup = Setup { failpoints: Some(armed.into()), ..Setup::outer() };
+    scenario("reconciled_start", &["R-DUR-2", "R-EVT-2", "R-EVT-4"], setup, async |rig| {
+        let session = rig.session().await?;
+        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["the answer"], "phase": "final_answer"}}]}]"#)?;
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        session.start(&ready, "t-1", text_input("think")).await?;
+        rig.wait_for_history("task_complete").await?;
+        let family = rig.family()?;
+        rig.daemon.kill().await?;
+        rig.all_gone(&family).await?;
+        rig.disarm();
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let whole = rig.observe(&session, "t-1", 0).await?;
+        assert_eq!(whole.story(), ["turn_started", "message_started", "message_completed", "turn_ended"]);
+        whole.check_order()?;
+        whole.completed()?;
+        assert!(whole.end()?.reconciled, "{:?}", whole.end());
+        let native = session.turn("t-1").await?.native.context("no native ids")?.session_id;
+        assert_eq!(whole.native_session()?, native);
+        Ok(())
+    });
+}
+
 #[test]
 fn the_calls_that_did_not_succeed_are_told_after_a_restart_too() {
     let rules = ["R-FN-5", "R-FN-8", "R-FN-9", "R-DUR-2"];

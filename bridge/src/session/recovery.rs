@@ -18,7 +18,7 @@ use crate::{
     clock,
     journal::{self, CallRecord, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
-        event::{Event, Omitted, Status},
+        event::{Event, Native, Omitted, Status},
         inputs::InputState,
         log::{self, Kept, Log, Record, Recovered},
         tool_errors,
@@ -63,7 +63,9 @@ pub(crate) async fn settle(
         let given = Given::by(&turn, &calls);
         let proof = reconcile::proof(shared, session, &turn).await;
         let read = unsettled::proved(shared, session, &turn).await;
-        let (end, inputs) = end_of(shared, &turn, &turns, Known { given, calls, boot: &boot, proof, read });
+        let native = reconcile::native(session, &turn);
+        let known = Known { given, calls, boot: &boot, native, proof, read };
+        let (end, inputs) = end_of(shared, &turn, &turns, known);
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
         shared.journal.input_phases(row, inputs.iter().map(input_record).collect()).await?;
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
@@ -78,6 +80,8 @@ struct Known<'a> {
     given: Given,
     calls: Vec<CallRecord>,
     boot: &'a Boot,
+    /// The native turn, where it is known to have started.
+    native: Option<Native>,
     /// What native history proves.
     proof: Option<Proof>,
     /// What it has of the inputs that were added.
@@ -86,7 +90,7 @@ struct Known<'a> {
 
 /// The end of a Turn: the one that its file has already, else the one that native history proves, else `unknown`.
 fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> (EndRecord, Vec<InputState>) {
-    let Known { mut given, calls, boot, proof, read } = known;
+    let Known { mut given, calls, boot, native, proof, read } = known;
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -134,13 +138,16 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
         found.open_calls.extend(lost.into_iter().map(|call| call.start.call_id.clone()));
     }
     let (inputs, told) = unsettled::close(turn, &found, &read);
-    let (closing, mut end) = reconcile::closing(turn, found, proof);
+    let (mut closing, mut end) = reconcile::closing(turn, native, found, proof);
     if end.status == Status::Completed {
         end.tool_errors = tool_errors::list(calls.iter().map(|call| ended(shared, call)));
     }
     let name = end.status.name().to_owned();
     let usage = end.usage.as_ref().map(encode_usage);
-    let closing = told.into_iter().chain(closing).chain([Event::TurnEnded(end)]);
+    // A start that is told only now comes before anything else (R-EVT-2).
+    let begun = closing.iter().take_while(|event| matches!(event, Event::TurnStarted { .. })).count();
+    closing.splice(begun..begun, told);
+    let closing = closing.into_iter().chain([Event::TurnEnded(end)]);
     let mut records = Vec::new();
     let mut terminal = Bytes::new();
     if sequence > last && log.is_some() {

@@ -191,6 +191,8 @@ pub(crate) trait Recovery: Send {
 /// What the events of an earlier process leave open.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
+    /// Whether `turn_started` is among them.
+    pub(crate) is_started: bool,
     /// Closing events for the open items, in the order in which they were opened.
     pub(crate) closing: Vec<Event>,
     /// Calls that were shown and have neither a receipt nor an abandonment.
@@ -201,8 +203,6 @@ pub(crate) struct Recovered {
     pub(crate) messages: Vec<SeenMessage>,
     /// The last usage.
     pub(crate) usage: Option<Usage>,
-    /// Whether the Turn has started.
-    pub(crate) is_started: bool,
     /// The inputs that were told of.
     pub(crate) inputs: Vec<SeenInput>,
     /// Status and encoded event of an end that is there already.
