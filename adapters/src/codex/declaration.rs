@@ -50,7 +50,7 @@ pub(super) const SWITCHED_OFF: &[&str] =
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
     use Capability::{
         FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls,
-        SessionResume, Usage,
+        SessionResume, StructuredOutput, Usage,
     };
     let Found { program, version, trouble } = found;
     let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
@@ -64,6 +64,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             LocalEnvironment,
             FunctionTools,
             ParallelFunctionCalls,
+            StructuredOutput,
             SessionResume,
             NativeSessionRecovery,
             MessageObservation,

@@ -31,6 +31,8 @@ pub(super) enum Flaw {
     NotText { path: String },
     #[error("must be a JSON object or a boolean")]
     NotASchema,
+    #[error("must be a JSON object")]
+    NoObject,
     #[error("must have \"object\" as its type at the root")]
     NotAnObject,
 }
@@ -38,11 +40,24 @@ pub(super) enum Flaw {
 /// Checks the parameters of a function.
 pub(super) fn check_parameters(text: &str) -> Result<Box<RawValue>, Flaw> {
     let raw = read(text)?;
-    let root = raw.get();
-    if !root.starts_with(['{', 't', 'f']) {
+    if !raw.get().starts_with(['{', 't', 'f']) {
         return Err(Flaw::NotASchema);
     }
+    check_schema(raw)
+}
+
+/// Checks the schema of final answers. Codex itself checks nothing of it, and passes on whatever it is.
+pub(super) fn check_output(text: &str) -> Result<Box<RawValue>, Flaw> {
+    let raw = read(text)?;
+    if !raw.get().starts_with('{') {
+        return Err(Flaw::NoObject);
+    }
+    check_schema(raw)
+}
+
+fn check_schema(raw: Box<RawValue>) -> Result<Box<RawValue>, Flaw> {
     walk(&raw, SCHEMA_DEPTH)?;
+    let root = raw.get();
     if root.starts_with('{') {
         let members = members(root).map_err(|_| Flaw::NotASchema)?;
         let kind = members.iter().find(|(name, _)| name == "type").map(|(_, value)| value.get());

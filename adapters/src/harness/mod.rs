@@ -20,7 +20,7 @@ mod history;
 mod input;
 mod report;
 
-pub use configuration::{Configuration, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
+pub use configuration::{Configuration, Controls, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits};
 pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedMessage, Resume};

@@ -127,6 +127,7 @@ fn capability(of: Capability) -> v1::Capability {
         Capability::LocalEnvironment => v1::Capability::LocalEnvironment,
         Capability::FunctionTools => v1::Capability::FunctionTools,
         Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,
+        Capability::StructuredOutput => v1::Capability::StructuredOutput,
         Capability::SessionResume => v1::Capability::SessionResume,
         Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,

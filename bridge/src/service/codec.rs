@@ -228,6 +228,7 @@ mod tests {
             native_at: None,
             usage: None,
             reconciled: false,
+            output_matches: None,
         };
         let events = encode(&[Event::TurnEnded(end)]);
         let (status, bytes) = recover(&events).ended.unwrap();

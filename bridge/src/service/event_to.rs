@@ -267,7 +267,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         usage: end.usage.as_ref().map(usage),
         reconciled: end.reconciled,
         tool_errors: Vec::new(),
-        output_matches_schema: None,
+        output_matches_schema: end.output_matches,
         finish_reason: String::new(),
     }
 }

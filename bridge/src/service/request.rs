@@ -3,8 +3,8 @@
 use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider, OutputPart,
-    Placement, Presence, render,
+    Configuration, Controls, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider,
+    OutputPart, Placement, Presence, render,
 };
 use prost::Message as _;
 use proto::v1;
@@ -110,7 +110,7 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
             (provider.provider.clone(), core_key.or_else(|| provider.key.clone()))
         }
     };
-    let functions = wire.tools.unwrap_or_default().functions;
+    let v1::AdmittedTools { functions, controls } = wire.tools.unwrap_or_default();
     let configuration = Configuration {
         harness: wire.harness,
         placement: Placement::None,
@@ -119,8 +119,18 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
         provider,
         harness_config: wire.harness_config,
         functions: functions.into_iter().map(function).collect(),
+        controls: self::controls(controls.unwrap_or_default())?,
     };
     Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
+}
+
+fn controls(of: v1::ExecutionControls) -> Checked<Controls> {
+    let v1::ExecutionControls { output_format } = of;
+    let output_schema = output_format.map(|of| match of.format {
+        Some(v1::output_format::Format::JsonSchema(of)) => Ok(of.schema),
+        None => Err(missing("configuration.tools.controls.output_format.format")),
+    });
+    Ok(Controls { output_schema: output_schema.transpose()? })
 }
 
 fn function(of: v1::FunctionTool) -> FunctionTool {

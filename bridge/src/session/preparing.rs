@@ -549,6 +549,8 @@ fn same_configuration(frozen: &Configuration, asked: &Configuration) -> Answer<(
         "harness_config"
     } else if frozen.functions != asked.functions {
         "tools.functions"
+    } else if frozen.controls != asked.controls {
+        "tools.controls"
     } else {
         return Ok(());
     };

@@ -113,6 +113,8 @@ pub(crate) struct End {
     pub(crate) usage: Option<Usage>,
     /// Whether native history tells the end, and nothing else did (R-EVT-7).
     pub(crate) reconciled: bool,
+    /// Whether the final answer fits the schema that was asked for, where that was judged (R-CTL-3).
+    pub(crate) output_matches: Option<bool>,
 }
 
 /// Status of an ended Turn (R-EVT-3).

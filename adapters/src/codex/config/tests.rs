@@ -1,5 +1,5 @@
 use super::*;
-use crate::harness::{FunctionTool, ModelProtocol, ModelProvider, Placement};
+use crate::harness::{Controls, FunctionTool, ModelProtocol, ModelProvider, Placement};
 
 fn configuration(workspace: &Path) -> Configuration {
     Configuration {
@@ -14,6 +14,7 @@ fn configuration(workspace: &Path) -> Configuration {
             description: "Looks it up.".into(),
             parameters: r#"{ "type":"object", "z":1.50, "a":{"maximum":12345678901234567890} }"#.into(),
         }],
+        controls: Controls::default(),
     }
 }
 
