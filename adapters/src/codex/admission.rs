@@ -142,7 +142,10 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::harness::{Controls, FunctionTool, ModelProvider};
+    use crate::{
+        codex::{Settings, probe::Found},
+        harness::{Controls, FunctionTool, Isolation, ModelProvider},
+    };
 
     fn configuration() -> Configuration {
         Configuration {
@@ -222,6 +225,21 @@ mod tests {
         check(&bad, "tools.functions[1].parameters: has an integer outside of -2^63 to 2^64-1 at $.x");
         bad.functions[0].parameters = "nope".into();
         check(&bad, "tools.functions[0].parameters: is not JSON: line 1, column 2");
+    }
+
+    #[test]
+    fn what_is_not_declared_is_not_admitted() {
+        let settings = Settings::new(PathBuf::from("/keeper"), Isolation::Outer);
+        let found = Found { program: None, version: None, trouble: None };
+        let declaration = declaration::declare(&settings, found);
+        let controls = Controls { output_schema: Some("{}".into()) };
+        let mut asking = Configuration { controls, ..configuration() };
+        assert_eq!(declared(&declaration, &asking), Ok(()));
+        let cleared = Declaration { workspace: vec![Capability::LocalEnvironment], ..declaration };
+        let refused = declared(&cleared, &asking).unwrap_err();
+        assert_eq!(refused.field, "tools.controls.output_format");
+        asking.controls = Controls::default();
+        assert_eq!(declared(&cleared, &asking), Ok(()));
     }
 
     #[test]

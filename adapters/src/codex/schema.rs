@@ -249,6 +249,23 @@ mod tests {
     }
 
     #[test]
+    fn the_schema_of_answers_is_an_object_and_stays_as_it_is() {
+        let told = |text: &str| check_output(text).map_or_else(|flaw| flaw.to_string(), |raw| raw.get().to_owned());
+        for schema in ["{}", r#"{ "b":1.50, "a":1e400, "type":"object" }"#, r#"{"type":["object","null"]}"#] {
+            assert_eq!(told(schema), schema);
+        }
+        for (schema, want) in [
+            ("true", "must be a JSON object"),
+            ("[{}]", "must be a JSON object"),
+            (r#"{"type":"array"}"#, "must have \"object\" as its type at the root"),
+            (r#"{"a":[1,18446744073709551616]}"#, "has an integer outside of -2^63 to 2^64-1 at $.a[1]"),
+            (r#"{"a":1,"a":1}"#, "has a member twice at $.a"),
+        ] {
+            assert_eq!(told(schema), want);
+        }
+    }
+
+    #[test]
     fn the_deepest_schema_is_the_one_that_codex_still_reads() {
         let nested = |levels: usize| format!("{}1{}", r#"{"x":"#.repeat(levels), "}".repeat(levels));
         assert!(check_parameters(&nested(SCHEMA_DEPTH)).is_ok());

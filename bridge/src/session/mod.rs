@@ -35,6 +35,7 @@ mod drain;
 mod executor;
 mod history;
 mod idle;
+mod judging;
 mod listing;
 mod owner;
 mod past;

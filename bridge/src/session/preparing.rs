@@ -25,7 +25,7 @@ use crate::{
     journal::{self, ExecutorRecord},
     refusal::{Reason, Refusal},
     tasks,
-    turn::calls::Digest,
+    turn::{calls::Digest, judge::Judge},
 };
 
 /// How long the end of a preparation that was given up may take.
@@ -311,6 +311,7 @@ impl Owner {
                 let live = Live {
                     executor_id: executor_id.clone(),
                     history: history::of_executor(&executor, &configuration),
+                    judge: configuration.controls.output_schema.as_deref().map(|schema| Arc::new(Judge::new(schema))),
                     configuration,
                     key,
                     executor,

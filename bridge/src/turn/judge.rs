@@ -85,6 +85,8 @@ impl<'a> Measure<'a> {
                     let inner = match (name.as_str(), value) {
                         ("$ref", Value::String(target)) => self.refer(target, level + 1)?,
                         ("$dynamicRef" | "$recursiveRef", Value::String(_)) => return None,
+                        // Their work grows with a power of how deep they stand in each other.
+                        ("unevaluatedItems" | "unevaluatedProperties", _) => return None,
                         _ => self.measure(value, level + 1)?,
                     };
                     size.add(inner);
@@ -138,7 +140,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_judged_as_it_stands() {
-        let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}"#;
+        let schema =
+            r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}"#;
         check(
             schema,
             &[
@@ -162,10 +165,7 @@ mod tests {
             "properties":{"v":{"type":"integer"},"next":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/node"}]}}}}}"##;
         check(
             tree,
-            &[
-                (r#"{"v":1,"next":{"v":2,"next":null}}"#, Some(true)),
-                (r#"{"v":1,"next":{"v":"2"}}"#, Some(false)),
-            ],
+            &[(r#"{"v":1,"next":{"v":2,"next":null}}"#, Some(true)), (r#"{"v":1,"next":{"v":"2"}}"#, Some(false))],
         );
         check(r##"{"$ref":"#"}"##, &[("1", Some(true))]);
         check(r##"{"not":{"$ref":"#"}}"##, &[("1", Some(false))]);
@@ -177,10 +177,11 @@ mod tests {
         for schema in [
             r#"{"type":"nonsense"}"#,
             r#"{"$ref":"https://schemas.example/x.json"}"#,
-            r#"{"$ref":"file:///etc/passwd"}"#,
+            r#"{"$ref":"file:///x.json"}"#,
             r##"{"$ref":"#/nowhere"}"##,
             r##"{"$ref":"#named","$defs":{"x":{"$anchor":"named"}}}"##,
             r##"{"$dynamicRef":"#x","$dynamicAnchor":"x"}"##,
+            r#"{"unevaluatedProperties":false}"#,
             r#"{"$schema":"https://schemas.example/dialect"}"#,
             r#"{"maximum":1e400}"#,
             r#"{"pattern":"(?=a)a"}"#,
@@ -193,7 +194,9 @@ mod tests {
     #[test]
     fn what_could_take_for_ever_is_not_judged() {
         // Each of these doubles what the one before it unfolds to.
-        let double = |at: usize| format!(r##""a{at}":{{"anyOf":[{{"$ref":"#/$defs/a{0}"}},{{"$ref":"#/$defs/a{0}"}}]}}"##, at + 1);
+        let double = |at: usize| {
+            format!(r##""a{at}":{{"anyOf":[{{"$ref":"#/$defs/a{0}"}},{{"$ref":"#/$defs/a{0}"}}]}}"##, at + 1)
+        };
         let doubled = |times: usize| {
             let all: Vec<_> = (0..times).map(double).collect();
             format!(r##"{{"$ref":"#/$defs/a0","$defs":{{{},"a{times}":{{"type":"string"}}}}}}"##, all.join(","))
@@ -226,18 +229,22 @@ mod tests {
         );
     }
 
-    /// The deepest recursion that the bounds allow, on the stack that a blocking task has.
+    /// The deepest recursion that the bounds allow, on a quarter of the stack that a judgement has.
     #[test]
     fn the_deepest_schema_and_answer_fit_on_the_stack() {
         let answer = format!("{}{{}}{}", r#"{"c":"#.repeat(120), "}".repeat(120));
-        for wrap in [(r#"{"not":"#, "}"), (r#"{"unevaluatedProperties":true,"if":"#, "}"), (r#"{"allOf":["#, "]}")] {
-            let times = (SCHEMA_LEVELS - 6) / if wrap.1 == "}" { 1 } else { 2 };
+        for (open, close, levels) in [
+            (r#"{"not":"#, "}", 1),
+            (r#"{"if":"#, "}", 1),
+            (r#"{"allOf":["#, "]}", 2),
+            (r#"{"oneOf":[false,"#, "]}", 2),
+        ] {
+            let times = (SCHEMA_LEVELS - 8) / levels;
             let inner = r##"{"properties":{"c":{"$ref":"#"}}}"##;
-            let schema = format!("{}{inner}{}", wrap.0.repeat(times), wrap.1.repeat(times));
-            let judge = Judge::new(&schema);
+            let judge = Judge::new(&format!("{}{inner}{}", open.repeat(times), close.repeat(times)));
             let answer = answer.clone();
-            let judged = std::thread::Builder::new().stack_size(2 << 20).spawn(move || judge.judge(&answer)).unwrap();
-            assert!(judged.join().unwrap().is_some());
+            let judged = std::thread::Builder::new().stack_size(4 << 20).spawn(move || judge.judge(&answer)).unwrap();
+            assert!(judged.join().unwrap().is_some(), "{open}");
         }
     }
 

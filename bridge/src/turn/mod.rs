@@ -3,6 +3,7 @@
 pub(crate) mod calls;
 pub(crate) mod event;
 mod items;
+pub(crate) mod judge;
 pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod split;
