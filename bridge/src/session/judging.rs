@@ -37,7 +37,10 @@ impl Owner {
 /// Judges on a thread of its own, which is not waited for beyond the limit: its work is bounded, and the end of the daemon is its end.
 async fn within(limit: Duration, judge: &Judge, work: impl FnOnce() -> Option<bool> + Send + 'static) -> Option<bool> {
     let (tell, told) = oneshot::channel();
-    let work = move || drop(tell.send(work()));
+    let work = move || {
+        // Nobody waits for a verdict that comes too late.
+        let _unheard = tell.send(work());
+    };
     if let Err(error) = thread::Builder::new().name("judge".into()).stack_size(STACK).spawn(work) {
         tracing::warn!(%error, "a final answer could not be judged");
         return None;

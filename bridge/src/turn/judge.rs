@@ -79,6 +79,9 @@ impl<'a> Measure<'a> {
     /// The size of a part of the schema at a level; none when it is too large, or refers to something by other means than a place in itself.
     fn measure(&mut self, part: &'a Value, level: usize) -> Option<Size> {
         let mut size = Size { values: 1, levels: 1 };
+        if level >= SCHEMA_LEVELS {
+            return None;
+        }
         match part {
             Value::Object(members) => {
                 for (name, value) in members {
@@ -100,7 +103,7 @@ impl<'a> Measure<'a> {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-        (size.values <= SCHEMA_VALUES && level + size.levels <= SCHEMA_LEVELS).then_some(size)
+        (size.values <= SCHEMA_VALUES).then_some(size)
     }
 
     fn refer(&mut self, target: &'a str, level: usize) -> Option<Size> {
