@@ -165,23 +165,19 @@ fn a_schema_is_frozen() {
         let session = rig.session().await?;
         let native = turn(rig, &session, "t-1", SCHEMA).await?.native_session()?;
         let respelled = SCHEMA.replace("1.50", "1.5");
-        let others = || {
-            [with_schema(rig, "{}"), with_schema(rig, &respelled), {
-                let functions = vec![function("lookup", r#"{"type":"object"}"#)];
-                rig.configuration(functions)
-            }]
-        };
+        let functions = with_schema(rig, SCHEMA).tools.unwrap_or_default().functions;
+        let others = [with_schema(rig, "{}"), with_schema(rig, &respelled), rig.configuration(functions)];
         let conflict = |answer: Result<v1::Ready, Error>| {
             refusal(answer, Reason::ConfigurationConflict)
                 .at("configuration.tools.controls")
                 .with("field", "tools.controls");
         };
-        for other in others() {
+        for other in others.clone() {
             conflict(session.prepare(other, Vec::new()).await);
         }
         rig.daemon.terminate().await?;
         rig.daemon = Daemon::start(rig.place()).await?;
-        for other in others() {
+        for other in others {
             conflict(rig.resume(&session, other, &native).await);
         }
         let ready = rig.resume(&session, with_schema(rig, SCHEMA), &native).await?;
@@ -210,13 +206,13 @@ fn schemas_are_checked_before_anything_starts() {
             (r#"{"title":"\ud800"}"#, "no Unicode text at $.title"),
             (&deep, "is nested deeper than 123 levels"),
         ] {
-            let refused = prepare(rig, &session, with_schema(rig, schema)).await;
+            let refused = prepare(&session, with_schema(rig, schema)).await;
             refusal(refused, Reason::UnsupportedConfiguration)
                 .says(want)
                 .at("configuration.tools.controls.output_format.json_schema.schema")
                 .public(400, "unsupported_or_invalid_configuration");
         }
-        let unset = prepare(rig, &session, asking_for(rig, None)).await;
+        let unset = prepare(&session, asking_for(rig, None)).await;
         refusal(unset, Reason::InvalidRequest).at("configuration.tools.controls.output_format.format");
         let started = rig.child.iter().flat_map(|child| child.starts()).flatten().filter(|s| s.args[0] == "app-server");
         assert_eq!(started.count(), 0, "a refused configuration had a native effect");
@@ -224,7 +220,7 @@ fn schemas_are_checked_before_anything_starts() {
     });
 }
 
-async fn prepare(rig: &Rig, session: &Session, configuration: v1::ExecutionConfiguration) -> Result<v1::Ready, Error> {
+async fn prepare(session: &Session, configuration: v1::ExecutionConfiguration) -> Result<v1::Ready, Error> {
     let key = v1::Credential { name: "model".into(), value: conformance::rig::MODEL_KEY.into() };
     session.prepare(configuration, vec![key]).await
 }

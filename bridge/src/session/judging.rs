@@ -69,7 +69,7 @@ mod tests {
         let (release, released) = mpsc::sync_channel::<()>(0);
         let verdict = within(Duration::from_millis(1), &judge, move || {
             // It is at work as long as this test.
-            drop(released.recv());
+            released.recv().unwrap_err();
             Some(true)
         });
         assert_eq!(verdict.await, None);
