@@ -5,7 +5,7 @@ use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, function, refusal, s
 use proto::client::{Error, Session};
 use proto::v1::{self, FailureCode, Reason, output_format::Format};
 
-/// Order, numbers and spelling of a schema are its author's.
+/// Order and numbers of a schema are its author's; Codex spells characters of texts as themselves.
 const SCHEMA: &str = r#"{"type":"object","required":["z","a"],"properties":{"z":{"type":"number","maximum":1.50,"minimum":-9223372036854775808},"a":{"type":"string","description":"\u00e9"}},"additionalProperties":false,"x-long":0.12345678901234567890123}"#;
 
 fn asking_for(rig: &Rig, format: Option<Format>) -> v1::ExecutionConfiguration {
@@ -61,8 +61,9 @@ fn every_request_of_every_turn_asks_for_the_schema_byte_for_byte() {
         }
         let requests = rig.provider.model_requests();
         assert_eq!(requests.len(), 4);
+        let arrived = SCHEMA.replace(r"\u00e9", "é");
         for request in &requests {
-            assert!(request.body.contains(&format!(r#""schema":{SCHEMA}"#)), "{}", request.body);
+            assert!(request.body.contains(&format!(r#""schema":{arrived}"#)), "{}", request.body);
             let format = &request.json()["text"]["format"];
             assert_eq!((format["type"].as_str(), format["strict"].as_bool()), (Some("json_schema"), Some(true)));
         }
@@ -120,15 +121,15 @@ fn an_answer_is_judged_and_left_as_it_is() {
 fn what_the_provider_says_of_the_format_is_its_own_error() {
     scenario("output_schema_refused", &["R-CTL-3", "R-EVT-5"], Setup::outer(), async |rig| {
         let told = r#"{"error": {"message": "Invalid schema for response_format", "type": "invalid_request_error", "param": "text.format.schema", "code": "invalid_json_schema"}}"#;
-        rig.provider.script(&serde_json::json!([{"play": [{"http": {"status": 400, "body": told}}]}]).to_string())?;
-        let session = rig.session().await?;
-        let seen = turn(rig, &session, "t-1", SCHEMA).await?;
-        let end = seen.end()?;
-        assert_eq!((end.status(), end.output_matches_schema), (v1::TurnStatus::Failed, None));
-        let failure = end.failure.clone().unwrap_or_default();
-        assert_eq!(failure.code(), FailureCode::InvalidRequest);
-        assert!(failure.message.contains("Invalid schema for response_format"), "{failure:?}");
+        let refusal = serde_json::json!({"play": [{"http": {"status": 400, "body": told}}]});
+        rig.provider.script(&serde_json::json!([refusal, refusal]).to_string())?;
+        let asking = turn(rig, &rig.session().await?, "t-1", SCHEMA).await?;
         assert_eq!(rig.provider.model_requests().len(), 1, "it is not asked again");
+        let plain = rig.whole_turn(&rig.session().await?, "t-1", "hello").await?;
+        let (asking, plain) = (asking.end()?, plain.end()?);
+        assert_eq!((asking.status(), asking.output_matches_schema), (v1::TurnStatus::Failed, None));
+        assert_eq!(asking.failure.as_ref().map(v1::Failure::code), Some(FailureCode::InvalidRequest));
+        assert_eq!(asking.failure, plain.failure);
         Ok(())
     });
 }
