@@ -14,8 +14,8 @@ use std::{
 use adapters::{
     codex::{Codex, Settings, Timing},
     harness::{
-        Configuration, Executor, Exit, FunctionOutput, FunctionResult, FunctionTool, Harness as _, Isolation, Launch,
-        ModelProtocol, ModelProvider, Order, Placement, PrepareError, Presence, Report,
+        Configuration, Controls, Executor, Exit, FunctionOutput, FunctionResult, FunctionTool, Harness as _, Isolation,
+        Launch, ModelProtocol, ModelProvider, Order, Placement, PrepareError, Presence, Report,
     },
     native::{environment::Mark, tree},
 };
@@ -90,6 +90,7 @@ impl Bench {
                 silence_timeout: None,
                 max_duration: None,
             }],
+            controls: Controls::default(),
         };
         let executor_id = format!("ex-{}", self.folder.file_name().unwrap().display());
         let launch = Launch {

@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Session,
     /// Prepares one Executor and hands it to its Session.
     Preparation,
+    /// Waits for the judgement of a final answer, and for no longer than that may take.
+    Judgement,
     /// Carries out the daemon's drain. Its end is the answer of everybody who asked for it.
     Drain,
     /// Looks at what a Harness supports.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::{declaration, schema};
-use crate::harness::{Configuration, ModelProtocol, NotAdmitted, Placement};
+use crate::harness::{Capability, Configuration, Declaration, ModelProtocol, NotAdmitted, Placement};
 
 /// The most bytes of `harness_config` (R-PRE-6).
 const HARNESS_CONFIG: usize = 16 << 10;
@@ -36,7 +36,25 @@ pub(super) fn check(configuration: &Configuration) -> Result<(), NotAdmitted> {
         name(index, &function.name, &mut names)?;
         parameters(index, &function.parameters)?;
     }
+    if let Some(schema) = &configuration.controls.output_schema {
+        output_schema(schema)?;
+    }
     Ok(())
+}
+
+/// Checks that everything that is asked for is declared (R-CAP-6).
+pub(super) fn declared(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
+    let is_asked_for = configuration.controls.output_schema.is_some();
+    if is_asked_for && !declaration.has(&configuration.placement, Capability::StructuredOutput) {
+        return Err(refused("tools.controls.output_format", "codex does not support it under this placement"));
+    }
+    Ok(())
+}
+
+/// Checks the schema of final answers; it goes to Codex as it is.
+pub(super) fn output_schema(text: &str) -> Result<Box<RawValue>, NotAdmitted> {
+    schema::check_output(text)
+        .map_err(|flaw| refused("tools.controls.output_format.json_schema.schema", flaw.to_string()))
 }
 
 /// Checks the name of a function. `taken` has the names before it, spelled as Codex spells them in code mode.
@@ -124,7 +142,10 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::harness::{FunctionTool, ModelProvider};
+    use crate::{
+        codex::{Settings, probe::Found},
+        harness::{Controls, FunctionTool, Isolation, ModelProvider},
+    };
 
     fn configuration() -> Configuration {
         Configuration {
@@ -135,6 +156,7 @@ mod tests {
             provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://h/v1".into() },
             harness_config: String::new(),
             functions: Vec::new(),
+            controls: Controls::default(),
         }
     }
 
@@ -208,6 +230,21 @@ mod tests {
         check(&bad, "tools.functions[1].parameters: has an integer outside of -2^63 to 2^64-1 at $.x");
         bad.functions[0].parameters = "nope".into();
         check(&bad, "tools.functions[0].parameters: is not JSON: line 1, column 2");
+    }
+
+    #[test]
+    fn what_is_not_declared_is_not_admitted() {
+        let settings = Settings::new(PathBuf::from("/keeper"), Isolation::Outer);
+        let found = Found { program: None, version: None, trouble: None };
+        let declaration = declaration::declare(&settings, found);
+        let controls = Controls { output_schema: Some("{}".into()) };
+        let mut asking = Configuration { controls, ..configuration() };
+        assert_eq!(declared(&declaration, &asking), Ok(()));
+        let cleared = Declaration { workspace: vec![Capability::LocalEnvironment], ..declaration };
+        let refused = declared(&cleared, &asking).unwrap_err();
+        assert_eq!(refused.field, "tools.controls.output_format");
+        asking.controls = Controls::default();
+        assert_eq!(declared(&cleared, &asking), Ok(()));
     }
 
     #[test]

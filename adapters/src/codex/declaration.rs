@@ -50,7 +50,7 @@ pub(super) const SWITCHED_OFF: &[&str] =
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
     use Capability::{
         FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages, MessageObservation,
-        NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, Usage,
+        NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StructuredOutput, Usage,
     };
     let Found { program, version, trouble } = found;
     let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
@@ -67,6 +67,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             Steering,
             FunctionResultImages,
             MessageImages,
+            StructuredOutput,
             SessionResume,
             NativeSessionRecovery,
             MessageObservation,

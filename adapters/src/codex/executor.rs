@@ -9,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use serde_json::value::RawValue;
 use tokio::{
     process::ChildStdout,
     sync::mpsc,
@@ -74,6 +75,8 @@ pub(super) struct Parts {
     /// The folder of the program and its helpers.
     pub(super) package: PathBuf,
     pub(super) functions: Vec<String>,
+    /// Schema of every final answer.
+    pub(super) output_schema: Option<Box<RawValue>>,
     pub(super) orders: mpsc::Receiver<Order>,
     pub(super) reports: mpsc::Sender<Report>,
 }
@@ -105,6 +108,7 @@ pub(super) struct Owner {
     background: Option<BoxFuture<'static, Background>>,
     timers: BTreeMap<Timer, Instant>,
     life: Life,
+    output_schema: Option<Box<RawValue>>,
     turn: Option<Turn>,
     input: Option<Input>,
     /// What descended from the keeper before the Turn.
@@ -118,7 +122,7 @@ pub(super) struct Owner {
     /// Said before the native turn has started: `turn_started` is the first of a Turn (R-EVT-2).
     early: Vec<Report>,
     past: VecDeque<String>,
-    skipped: Skipped,
+    skipped: inbox::Skipped,
     quiet: standing::Quiet,
 }
 
@@ -170,19 +174,6 @@ enum Background {
     Surplus(Surplus),
 }
 
-/// Lines that were read and led to nothing.
-#[derive(Clone, Copy, Debug, Default)]
-struct Skipped {
-    /// Not JSON, not UTF-8, or not what the method needs.
-    malformed: u64,
-    /// Of a kind that the adapter does not know.
-    unknown: u64,
-    /// Of another thread.
-    foreign: u64,
-    /// Of a native turn that is over, or that does not fit the state (R-EVT-6).
-    late: u64,
-}
-
 enum Happened {
     Ordered(Option<Order>),
     Read(Result<Option<Line>, LineError>),
@@ -208,6 +199,7 @@ impl Owner {
             used,
             package,
             functions,
+            output_schema,
             orders,
             reports,
         } = parts;
@@ -232,6 +224,7 @@ impl Owner {
             background: None,
             timers: BTreeMap::new(),
             life: Life::default(),
+            output_schema,
             turn: None,
             input: None,
             before: BTreeSet::new(),
@@ -242,7 +235,7 @@ impl Owner {
             final_error: None,
             early: Vec::new(),
             past: VecDeque::new(),
-            skipped: Skipped::default(),
+            skipped: inbox::Skipped::default(),
             quiet: standing::Quiet::new(),
         }
     }
@@ -485,6 +478,7 @@ impl Owner {
             thread_id: &self.thread_id,
             client_user_message_id: &input.client_id,
             input: input.parts.iter().map(wire::UserInput::of).collect(),
+            output_schema: self.output_schema.as_deref(),
         };
         self.ask(Asked::Start, "turn/start", rpc::request(self.next_id, "turn/start", &params));
     }

@@ -176,8 +176,9 @@ impl Harness for Codex {
         Box::pin(async { declaration::declare(&self.settings, self.look().await) })
     }
 
-    fn admit(&self, _declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
-        admission::check(configuration)
+    fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
+        admission::check(configuration)?;
+        admission::declared(declaration, configuration)
     }
 
     fn admit_key(&self, declaration: &Declaration) -> Result<(), NotAdmitted> {

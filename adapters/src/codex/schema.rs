@@ -31,6 +31,8 @@ pub(super) enum Flaw {
     NotText { path: String },
     #[error("must be a JSON object or a boolean")]
     NotASchema,
+    #[error("must be a JSON object")]
+    NoObject,
     #[error("must have \"object\" as its type at the root")]
     NotAnObject,
 }
@@ -38,11 +40,24 @@ pub(super) enum Flaw {
 /// Checks the parameters of a function.
 pub(super) fn check_parameters(text: &str) -> Result<Box<RawValue>, Flaw> {
     let raw = read(text)?;
-    let root = raw.get();
-    if !root.starts_with(['{', 't', 'f']) {
+    if !raw.get().starts_with(['{', 't', 'f']) {
         return Err(Flaw::NotASchema);
     }
+    check_schema(raw)
+}
+
+/// Checks the schema of final answers. Codex itself checks nothing of it, and passes on whatever it is.
+pub(super) fn check_output(text: &str) -> Result<Box<RawValue>, Flaw> {
+    let raw = read(text)?;
+    if !raw.get().starts_with('{') {
+        return Err(Flaw::NoObject);
+    }
+    check_schema(raw)
+}
+
+fn check_schema(raw: Box<RawValue>) -> Result<Box<RawValue>, Flaw> {
     walk(&raw, SCHEMA_DEPTH)?;
+    let root = raw.get();
     if root.starts_with('{') {
         let members = members(root).map_err(|_| Flaw::NotASchema)?;
         let kind = members.iter().find(|(name, _)| name == "type").map(|(_, value)| value.get());
@@ -231,6 +246,23 @@ mod tests {
         check(r#"{"type":"object","a":1,"\u0061":2}"#, "has a member twice at $.a");
         check(r#"{"d":"\ud800"}"#, "has a string that is no Unicode text at $.d");
         check(r#"{"d":{"\ud800":1}}"#, "has a string that is no Unicode text at $.d");
+    }
+
+    #[test]
+    fn the_schema_of_answers_is_an_object_and_stays_as_it_is() {
+        let told = |text: &str| check_output(text).map_or_else(|flaw| flaw.to_string(), |raw| raw.get().to_owned());
+        for schema in ["{}", r#"{ "b":1.50, "a":1e400, "type":"object" }"#, r#"{"type":["object","null"]}"#] {
+            assert_eq!(told(schema), schema);
+        }
+        for (schema, want) in [
+            ("true", "must be a JSON object"),
+            ("[{}]", "must be a JSON object"),
+            (r#"{"type":"array"}"#, "must have \"object\" as its type at the root"),
+            (r#"{"a":[1,18446744073709551616]}"#, "has an integer outside of -2^63 to 2^64-1 at $.a[1]"),
+            (r#"{"a":1,"a":1}"#, "has a member twice at $.a"),
+        ] {
+            assert_eq!(told(schema), want);
+        }
     }
 
     #[test]

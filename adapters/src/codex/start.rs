@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{
-    Settings, config, declaration,
+    Settings, admission, config, declaration,
     executor::{Owner, Parts},
     failure::Cleaner,
     probe::Found,
@@ -80,6 +80,9 @@ pub(super) async fn prepare(
     };
     let thread = config::thread_start(&launch.configuration, &surroundings)
         .map_err(|refused| failed("configuration", refused.to_string()))?;
+    let output_schema =
+        launch.configuration.controls.output_schema.as_deref().map(admission::output_schema).transpose();
+    let output_schema = output_schema.map_err(|refused| failed("configuration", refused.to_string()))?;
     still_there(surroundings.workspace).map_err(|message| failed("workspace", message))?;
     let home = write_home(&launch).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
     let lock = lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
@@ -147,6 +150,7 @@ pub(super) async fn prepare(
         used: opening.used,
         package,
         functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
+        output_schema,
         orders: taken_orders,
         reports: given_reports,
     });

@@ -420,6 +420,9 @@ pub(super) struct TurnStart<'a> {
     pub(super) thread_id: &'a str,
     pub(super) client_user_message_id: &'a str,
     pub(super) input: Vec<UserInput<'a>>,
+    /// Holds for this turn alone, so every turn has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) output_schema: Option<&'a RawValue>,
 }
 
 /// A part of the input.

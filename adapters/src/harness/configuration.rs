@@ -19,6 +19,15 @@ pub struct Configuration {
     pub harness_config: String,
     /// Functions of the application, in order.
     pub functions: Vec<FunctionTool>,
+    /// What the Harness is told to do or not to do.
+    pub controls: Controls,
+}
+
+/// What the Harness is told to do or not to do. What is absent leaves it as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Controls {
+    /// JSON Schema of every final answer, the text as Core gave it (R-API-3, R-CTL-3).
+    pub output_schema: Option<String>,
 }
 
 /// Where a Session's tools work (R-ASG-3).

@@ -1,5 +1,7 @@
 //! What a Harness supports on this machine (R-CAP-1, R-CAP-2).
 
+use super::Placement;
+
 /// The declaration of one Harness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
@@ -25,6 +27,18 @@ pub struct Declaration {
     pub trust_workspace: bool,
     /// Path of the program that was found.
     pub program: Option<std::path::PathBuf>,
+}
+
+impl Declaration {
+    /// Whether something works under a placement.
+    #[must_use]
+    pub fn has(&self, placement: &Placement, capability: Capability) -> bool {
+        match placement {
+            Placement::None => &self.none,
+            Placement::Workspace { .. } => &self.workspace,
+        }
+        .contains(&capability)
+    }
 }
 
 /// Whether a Harness can be used.
@@ -54,6 +68,8 @@ pub enum Capability {
     FunctionResultImages,
     /// An input may have images.
     MessageImages,
+    /// Every final answer is to be JSON of a schema.
+    StructuredOutput,
     /// A Session goes on with its native history after its Executor is gone.
     SessionResume,
     /// How a Turn ended whose end was not seen is found in native history.

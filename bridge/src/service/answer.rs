@@ -148,6 +148,7 @@ fn capability(of: Capability) -> v1::Capability {
         Capability::Steering => v1::Capability::Steering,
         Capability::FunctionResultImages => v1::Capability::FunctionResultImages,
         Capability::MessageImages => v1::Capability::MessageImages,
+        Capability::StructuredOutput => v1::Capability::StructuredOutput,
         Capability::SessionResume => v1::Capability::SessionResume,
         Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,

@@ -279,6 +279,7 @@ mod tests {
             usage: None,
             reconciled: false,
             tool_errors: Vec::new(),
+            output_matches: None,
         };
         let events = encode(&[Event::TurnEnded(end)]);
         let (status, bytes) = recover(&events).ended.unwrap();

@@ -275,7 +275,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         usage: end.usage.as_ref().map(usage),
         reconciled: end.reconciled,
         tool_errors: end.tool_errors.iter().map(tool_error).collect(),
-        output_matches_schema: None,
+        output_matches_schema: end.output_matches,
         finish_reason: String::new(),
     }
 }

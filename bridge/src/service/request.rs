@@ -2,7 +2,9 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use adapters::harness::{Configuration, FunctionTool, Image, InputPart, ModelProtocol, ModelProvider, Placement};
+use adapters::harness::{
+    Configuration, Controls, FunctionTool, Image, InputPart, ModelProtocol, ModelProvider, Placement,
+};
 use proto::v1;
 use secrecy::SecretString;
 
@@ -107,7 +109,7 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
             (provider.provider.clone(), core_key.or_else(|| provider.key.clone()))
         }
     };
-    let functions = wire.tools.unwrap_or_default().functions;
+    let v1::AdmittedTools { functions, controls } = wire.tools.unwrap_or_default();
     let configuration = Configuration {
         harness: wire.harness,
         placement: Placement::None,
@@ -116,8 +118,18 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
         provider,
         harness_config: wire.harness_config,
         functions: functions.into_iter().enumerate().map(function).collect::<Checked<_>>()?,
+        controls: self::controls(controls.unwrap_or_default())?,
     };
     Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
+}
+
+fn controls(of: v1::ExecutionControls) -> Checked<Controls> {
+    let v1::ExecutionControls { output_format } = of;
+    let output_schema = output_format.map(|of| match of.format {
+        Some(v1::output_format::Format::JsonSchema(of)) => Ok(of.schema),
+        None => Err(missing("configuration.tools.controls.output_format.format")),
+    });
+    Ok(Controls { output_schema: output_schema.transpose()? })
 }
 
 fn function((index, of): (usize, v1::FunctionTool)) -> Checked<FunctionTool> {

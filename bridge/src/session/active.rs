@@ -13,18 +13,19 @@ use super::{
     storage,
 };
 use crate::{
-    clock,
     journal::{self, EndRecord, HistoryRecord, NewCall, RESERVED, SessionRow, TurnRow},
     refusal::Refusal,
     turn::{
         calls::{self, Digest, Known},
-        event::{Call, CancelCause, Event},
+        event::{Call, CancelCause},
         inputs,
+        judge::Judge,
         log::{FencedBy, Front, Log},
         machine::{Effect, Input, Phase, Turn},
     },
 };
 
+mod answer;
 mod deadlines;
 mod steering;
 mod watch;
@@ -75,6 +76,7 @@ pub(super) struct Active {
     ended: Option<Bytes>,
     watch: watch::Watch,
     deadlines: Deadlines,
+    answer: answer::Answer,
 }
 
 /// An end that nobody has seen.
@@ -108,6 +110,8 @@ pub(super) struct Begin {
     pub(super) log: Log,
     pub(super) max_duration: Option<Duration>,
     pub(super) deadlines: Deadlines,
+    /// Judges the final answer, where one of a form is asked for.
+    pub(super) judge: Option<Arc<Judge>>,
 }
 
 impl Active {
@@ -138,6 +142,7 @@ impl Active {
             ended: None,
             watch: watch::Watch::new(Instant::now(), begin.max_duration, &shared.limits),
             deadlines: begin.deadlines,
+            answer: answer::Answer::new(begin.judge),
         }
     }
 
@@ -230,6 +235,7 @@ impl Active {
             self.watch.hear(&report, Instant::now());
             // What comes behind the settlement is the Executor's own end, and not this Turn's.
             if self.machine.end().is_none() {
+                self.answer.heard(&report);
                 self.step(Input::Report(report)).await;
             }
         }
@@ -497,24 +503,7 @@ impl Active {
                 let stored = self.shared.journal.call_phase(self.row, &call_id, phase.name(), reason).await;
                 self.logged(stored, "the phase of a call");
             }
-            Effect::Finish { end, abandoned } => {
-                let status = end.status.name();
-                let usage = end.usage.as_ref().map(|usage| self.shared.codec.encode_usage(usage));
-                // The terminal is always kept.
-                let terminal =
-                    self.recording.emit_one(&Event::TurnEnded(end)).map_or_else(Vec::new, |bytes| bytes.to_vec());
-                let sequence = self.recording.last_sequence();
-                self.unstored = None;
-                let record = EndRecord {
-                    status: status.into(),
-                    ended: terminal,
-                    last_sequence: sequence,
-                    ended_ms: clock::millis(clock::now()),
-                    usage,
-                };
-                self.ending = Some(Ending { record, abandoned: reason_name(abandoned), next_try: Instant::now() });
-                self.store_end().await;
-            }
+            Effect::Finish { end, abandoned } => self.finish(end, abandoned).await,
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use adapters::harness::{
-    Configuration, Disposition, FunctionOutput, FunctionResult, FunctionTool, Image, InputPart, ModelProtocol,
-    ModelProvider, OutputPart, Placement, Presence,
+    Configuration, Controls, Disposition, FunctionOutput, FunctionResult, FunctionTool, Image, InputPart,
+    ModelProtocol, ModelProvider, OutputPart, Placement, Presence,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -27,7 +27,16 @@ pub(crate) fn configuration(of: &Configuration) -> Digest {
     provider(&of.provider, &mut sum);
     sum.text(&of.harness_config);
     functions(&of.functions, &mut sum);
+    controls(&of.controls, &mut sum);
     sum.end()
+}
+
+/// A configuration without controls has the digest that it had before there were any.
+fn controls(of: &Controls, sum: &mut Sum) {
+    if let Some(schema) = &of.output_schema {
+        sum.tag(1);
+        sum.text(schema);
+    }
 }
 
 fn provider(of: &ModelProvider, sum: &mut Sum) {
@@ -58,7 +67,8 @@ fn functions(of: &[FunctionTool], sum: &mut Sum) {
 
 /// What of a configuration is frozen also on cold resume, by the names that a conflict tells. The instructions may change there (R-PRE-6), and the
 /// directory is fixed by the binding.
-const FROZEN: [&str; 6] = ["harness", "placement", "model", "model_provider", "harness_config", "tools.functions"];
+const FROZEN: [&str; 7] =
+    ["harness", "placement", "model", "model_provider", "harness_config", "tools.functions", "tools.controls"];
 
 /// Digests of what is frozen, one after the other in the order of [`FROZEN`]; a later version may append others.
 pub(crate) fn frozen(of: &Configuration) -> Vec<u8> {
@@ -74,6 +84,7 @@ pub(crate) fn frozen(of: &Configuration) -> Vec<u8> {
         one("model_provider", &|sum| provider(&of.provider, sum)),
         one("harness_config", &|sum| sum.text(&of.harness_config)),
         one("tools.functions", &|sum| functions(&of.functions, sum)),
+        one("tools.controls", &|sum| controls(&of.controls, sum)),
     ];
     digests.concat()
 }
@@ -305,6 +316,7 @@ mod tests {
                 silence_timeout: None,
                 max_duration: None,
             }],
+            controls: Controls::default(),
         }
     }
 
@@ -327,6 +339,7 @@ mod tests {
         check(Some("tools.functions"), |c| c.functions[0].parameters.push(' '));
         check(Some("tools.functions"), |c| c.functions[0].silence_timeout = Some(Duration::from_secs(1)));
         check(Some("tools.functions"), |c| c.functions[0].max_duration = Some(Duration::from_secs(1)));
+        check(Some("tools.controls"), |c| c.controls.output_schema = Some("{}".into()));
         check(Some("model"), |c| {
             c.functions.clear();
             c.model.clear();
@@ -341,6 +354,19 @@ mod tests {
         let (known, mut later) = (frozen(&configuration()), frozen(&configuration()));
         later.extend([7; 32]);
         assert_eq!((conflict(&known, &later), conflict(&later, &known)), (None, None));
+    }
+
+    /// Digests of an earlier version stand in journals, and are compared with those of today.
+    #[test]
+    fn without_controls_a_configuration_has_the_digest_that_it_had_before_there_were_any() {
+        assert_eq!(
+            hex(&super::configuration(&configuration())),
+            "ff40f8329e6244a32c0aa09401d73ef3e6d4768b4bf312e8738c5e356c4e8903"
+        );
+        let (earlier, mut asked) = (frozen(&configuration()), configuration());
+        asked.model.push('x');
+        assert_eq!(conflict(&earlier[..6 * size_of::<Digest>()], &frozen(&asked)), Some("model"));
+        assert_eq!(conflict(&earlier[..6 * size_of::<Digest>()], &earlier), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::owner::Owner;
 use crate::{
     journal::HistoryRecord,
     refusal::{Reason, Refusal},
+    turn::judge::Judge,
 };
 
 /// What a Session has of native resources.
@@ -64,6 +65,8 @@ pub(super) struct Live {
     pub(super) executor: Executor,
     /// What becomes the Session's history once a native turn has started.
     pub(super) history: HistoryRecord,
+    /// Judges final answers, where they are to be of a form.
+    pub(super) judge: Option<Arc<Judge>>,
     pub(super) closing: bool,
     /// Orders on their way; at most one for each result of an open call, and a few more.
     pub(super) outbox: VecDeque<Order>,

@@ -36,6 +36,7 @@ mod drain;
 mod executor;
 mod history;
 mod idle;
+mod judging;
 mod listing;
 mod owner;
 mod past;

@@ -83,6 +83,8 @@ impl Recorded {
 pub(super) enum Internal {
     /// A preparation's work is over.
     Prepared(Prepared),
+    /// A final answer is judged, where that was possible.
+    Judged(Option<bool>),
     /// The native home was to be removed.
     HomeRemoved(std::io::Result<()>),
     /// Another Session needs the room of an idle Executor.
@@ -103,7 +105,7 @@ pub(super) fn start(
         ))
     });
     let (front, inbox) = mpsc::channel(INBOX);
-    // One preparation, one removal and one wish for the room at most are under way.
+    // One preparation, one removal, one judgement and one wish for the room at most are under way.
     let (internal, reports) = mpsc::channel(4);
     let stand = Stand::default();
     let owner = Owner {
@@ -224,6 +226,7 @@ impl Owner {
     async fn news(&mut self, news: Internal) {
         match news {
             Internal::Prepared(prepared) => self.prepared(prepared).await,
+            Internal::Judged(verdict) => self.judgement(verdict).await,
             Internal::HomeRemoved(result) => self.home_removed(result),
             Internal::MakeRoom(reply) => self.make_room(reply).await,
         }
@@ -304,6 +307,11 @@ impl Owner {
             for order in turn.orders() {
                 self.slot.order(order);
             }
+            if let Some((judge, answer)) = turn.to_judge() {
+                self.begin_judging(judge, answer);
+            }
+        }
+        if let Some(turn) = &mut self.turn {
             if turn.is_over()
                 && let Some(turn) = self.turn.take()
             {

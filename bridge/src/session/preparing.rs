@@ -22,7 +22,7 @@ use crate::{
     journal::{self, ExecutorRecord},
     refusal::{Reason, Refusal},
     tasks,
-    turn::calls::Digest,
+    turn::{calls::Digest, judge::Judge},
 };
 use work::{Before, Work};
 
@@ -304,6 +304,7 @@ impl Owner {
                 let live = Live {
                     executor_id: executor_id.clone(),
                     history: history::of_executor(&executor, &configuration),
+                    judge: configuration.controls.output_schema.as_deref().map(|schema| Arc::new(Judge::new(schema))),
                     configuration,
                     key,
                     executor,
@@ -436,6 +437,8 @@ fn same_configuration(frozen: &Configuration, asked: &Configuration) -> Answer<(
         "harness_config"
     } else if frozen.functions != asked.functions {
         "tools.functions"
+    } else if frozen.controls != asked.controls {
+        "tools.controls"
     } else {
         return Ok(());
     };

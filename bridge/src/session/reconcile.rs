@@ -57,7 +57,7 @@ pub(super) fn closing(
     events.extend(found.closing.into_iter().filter(|event| !is_completed(event)));
     let abandoned = |call_id| Event::FunctionCallAbandoned { call_id, reason: AbandonReason::ExecutionLost };
     events.extend(found.open_calls.into_iter().map(abandoned));
-    (events, End { status, finish, native_at, usage, reconciled, tool_errors: Vec::new() })
+    (events, End { status, finish, native_at, usage, reconciled, tool_errors: Vec::new(), output_matches: None })
 }
 
 /// Completes the last message, unless that was seen; gives its item.

@@ -33,9 +33,10 @@ impl Owner {
         if self.turn.is_some() {
             return Err(Refusal::new(Reason::SessionBusy, "a Turn of the Session runs"));
         }
-        let (native_session_id, deadlines) = match &self.slot {
+        let (native_session_id, deadlines, judge) = match &self.slot {
             Slot::Live(live) if live.executor_id == executor_id && !live.closing => {
-                (live.executor.native_session_id.clone(), Deadlines::new(&live.configuration.functions))
+                let deadlines = Deadlines::new(&live.configuration.functions);
+                (live.executor.native_session_id.clone(), deadlines, live.judge.clone())
             }
             Slot::Live(_) | Slot::Preparing(_) | Slot::Empty | Slot::Unconfirmed(_) => {
                 return Err(Refusal::new(Reason::HandleExpired, "the Executor of the handle is gone; prepare again")
@@ -80,6 +81,7 @@ impl Owner {
             log,
             max_duration,
             deadlines,
+            judge,
         };
         let turn = Active::begin(&self.shared, begin, input);
         let snapshot = turn.snapshot();

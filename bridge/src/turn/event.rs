@@ -116,6 +116,8 @@ pub(crate) struct End {
     pub(crate) reconciled: bool,
     /// Calls that did not succeed, in order; only of a completed Turn.
     pub(crate) tool_errors: Vec<ToolError>,
+    /// Whether the final answer fits the schema that was asked for, where that was judged (R-CTL-3).
+    pub(crate) output_matches: Option<bool>,
 }
 
 /// Status of an ended Turn (R-EVT-3).

@@ -563,7 +563,7 @@ impl Turn {
             (None, true) => status,
         };
         let reconciled = self.reconciled && confirmed && self.failure.is_none() && self.stop.is_none();
-        End { status, finish, native_at, usage: self.usage, reconciled, tool_errors: Vec::new() }
+        End { status, finish, native_at, usage: self.usage, reconciled, tool_errors: Vec::new(), output_matches: None }
     }
 
     fn interrupted(&self) -> Status {

@@ -4,6 +4,7 @@ pub(crate) mod calls;
 pub(crate) mod event;
 pub(crate) mod inputs;
 mod items;
+pub(crate) mod judge;
 pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod split;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::harness::{FunctionTool, ModelProtocol, ModelProvider, Placement};
+use crate::harness::{Controls, FunctionTool, ModelProtocol, ModelProvider, Placement};
 
 fn configuration(workspace: &Path) -> Configuration {
     Configuration {
@@ -16,6 +16,7 @@ fn configuration(workspace: &Path) -> Configuration {
             silence_timeout: None,
             max_duration: None,
         }],
+        controls: Controls::default(),
     }
 }
 

@@ -25,6 +25,19 @@ const INVALID: [i64; 2] = [-32600, -32602];
 /// How many warnings are kept for a Turn that has not started.
 const EARLY: usize = 16;
 
+/// Lines that were read and led to nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Skipped {
+    /// Not JSON, not UTF-8, or not what the method needs.
+    pub(super) malformed: u64,
+    /// Of a kind that the adapter does not know.
+    pub(super) unknown: u64,
+    /// Of another thread.
+    pub(super) foreign: u64,
+    /// Of a native turn that is over, or that does not fit the state (R-EVT-6).
+    pub(super) late: u64,
+}
+
 impl Owner {
     pub(super) async fn message(&mut self, line: &[u8]) {
         match rpc::parse(line) {

@@ -1,0 +1,227 @@
+//! Final answers of a form (R-CTL-3): what the model provider is asked for, what is said of the answer, and what is refused before.
+
+use conformance::child::codex;
+use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use proto::client::{Error, Session};
+use proto::v1::{self, FailureCode, Reason, output_format::Format};
+
+/// Order and numbers of a schema are its author's; Codex spells characters of texts as themselves.
+const SCHEMA: &str = r#"{"type":"object","required":["z","a"],"properties":{"z":{"type":"number","maximum":1.50,"minimum":-9223372036854775808},"a":{"type":"string","description":"\u00e9"}},"additionalProperties":false,"x-long":0.12345678901234567890123}"#;
+
+fn asking_for(rig: &Rig, format: Option<Format>) -> v1::ExecutionConfiguration {
+    let controls = v1::ExecutionControls { output_format: Some(v1::OutputFormat { format }) };
+    let functions = vec![function("lookup", r#"{"type":"object"}"#)];
+    let tools = Some(v1::AdmittedTools { functions, controls: Some(controls) });
+    v1::ExecutionConfiguration { tools, ..rig.configuration(Vec::new()) }
+}
+
+fn with_schema(rig: &Rig, schema: &str) -> v1::ExecutionConfiguration {
+    asking_for(rig, Some(Format::JsonSchema(v1::JsonSchemaFormat { schema: schema.into() })))
+}
+
+/// A Turn under a schema.
+async fn turn(rig: &Rig, session: &Session, turn_id: &str, schema: &str) -> anyhow::Result<Observed> {
+    let ready = rig.prepare(session, with_schema(rig, schema)).await?;
+    rig.turn_with(session, &ready, turn_id, turn_id).await
+}
+
+/// A step of the provider that answers with a text.
+fn says(text: &str) -> String {
+    serde_json::json!({"play": [{"text": {"chunks": [text]}}]}).to_string()
+}
+
+#[test]
+fn every_request_of_every_turn_asks_for_the_schema_byte_for_byte() {
+    let rules = ["R-CTL-1", "R-CTL-2", "R-CTL-3", "R-API-3", "R-CAP-2", "R-PRE-4"];
+    scenario("output_schema_sent", &rules, Setup::outer(), async |rig| {
+        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        assert!(info.harnesses[0].workspace().any(|declared| declared == v1::Capability::StructuredOutput));
+        let answer = r#"{"z": 1.5, "a": "é"}"#;
+        let call = r#"{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}"#;
+        rig.provider.script(&format!("[{call}, {0}, {0}, {0}]", says(answer)))?;
+
+        // A Turn with a function: its second request asks for the same.
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, with_schema(rig, SCHEMA), "t-1", "first").await?;
+        let mut seen = Observed::default();
+        let called = seen.call(&mut events).await?;
+        session.submit(vec![text_result("t-1", &called.call_id, "found")]).await?;
+        let first = seen.to_the_end(&mut events).await?;
+        // The same Executor, and a new one after the daemon's death.
+        let second = turn(rig, &session, "t-2", SCHEMA).await?;
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let ready = rig.resume(&session, with_schema(rig, SCHEMA), &first.native_session()?).await?;
+        assert!(!ready.reused);
+        let third = rig.turn_with(&session, &ready, "t-3", "third").await?;
+
+        for seen in [&first, &second, &third] {
+            seen.completed()?;
+            assert_eq!((seen.messages(), seen.end()?.output_matches_schema), (vec![answer], Some(true)));
+        }
+        let requests = rig.provider.model_requests();
+        assert_eq!(requests.len(), 4);
+        let arrived = SCHEMA.replace(r"\u00e9", "é");
+        for request in &requests {
+            assert!(request.body.contains(&format!(r#""schema":{arrived}"#)), "{}", request.body);
+            let format = &request.json()["text"]["format"];
+            assert_eq!((format["type"].as_str(), format["strict"].as_bool()), (Some("json_schema"), Some(true)));
+        }
+        // What is kept of the end is what was told of it.
+        let kept = session.turn("t-2").await?.ended.unwrap_or_default();
+        assert_eq!(kept.output_matches_schema, Some(true));
+        Ok(())
+    });
+}
+
+#[test]
+fn without_a_schema_nothing_is_asked_for_and_nothing_is_judged() {
+    scenario("output_schema_none", &["R-CTL-2", "R-CTL-3"], Setup::outer(), async |rig| {
+        rig.provider.script(&format!("[{}]", says("{}")))?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "hello").await?;
+        seen.completed()?;
+        assert_eq!(seen.end()?.output_matches_schema, None);
+        let request = &rig.provider.model_requests()[0];
+        assert!(request.json()["text"]["format"].is_null(), "{}", request.body);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_answer_is_judged_and_left_as_it_is() {
+    scenario("output_schema_judged", &["R-CTL-1", "R-CTL-3", "R-EVT-3"], Setup::outer(), async |rig| {
+        let remark = r#"{"play": [{"text": {"chunks": ["{\"z\": 1, \"a\": \"\"}"], "phase": "commentary"}},
+            {"text": {"chunks": ["[1]"], "phase": "final_answer"}}]}"#;
+        let nothing = r#"{"play": [{"complete": {"usage": {"input": 1, "cached": 0, "output": 1, "reasoning": 0}}}]}"#;
+        let cases = [
+            (says(r#"{"z":2,"a":""}"#), Some(false)),
+            (says("{\"z\":1,\"a\":\"\"}\n"), Some(true)),
+            (says("```json\n{\"z\":1,\"a\":\"\"}\n```"), Some(false)),
+            (says(r#"{"z":1,"a":"#), Some(false)),
+            (remark.to_owned(), Some(false)),
+            (nothing.to_owned(), None),
+        ];
+        let steps: Vec<_> = cases.iter().map(|(step, _)| step.as_str()).collect();
+        rig.provider.script(&format!("[{}]", steps.join(",")))?;
+        let session = rig.session().await?;
+        for (number, (step, want)) in cases.iter().enumerate() {
+            let seen = turn(rig, &session, &format!("t-{number}"), SCHEMA).await?;
+            seen.completed()?;
+            assert_eq!(seen.end()?.output_matches_schema, *want, "{step}");
+            // Nothing is asked again, and the deltas are the message.
+            assert_eq!(rig.provider.model_requests().len(), number + 1);
+            assert_eq!(seen.deltas(), seen.messages().concat());
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_the_provider_says_of_the_format_is_its_own_error() {
+    scenario("output_schema_refused", &["R-CTL-3", "R-EVT-5"], Setup::outer(), async |rig| {
+        let told = r#"{"error": {"message": "Invalid schema for response_format", "type": "invalid_request_error", "param": "text.format.schema", "code": "invalid_json_schema"}}"#;
+        let refusal = serde_json::json!({"play": [{"http": {"status": 400, "body": told}}]});
+        rig.provider.script(&serde_json::json!([refusal, refusal]).to_string())?;
+        let asking = turn(rig, &rig.session().await?, "t-1", SCHEMA).await?;
+        assert_eq!(rig.provider.model_requests().len(), 1, "it is not asked again");
+        let plain = rig.whole_turn(&rig.session().await?, "t-1", "hello").await?;
+        let (asking, plain) = (asking.end()?, plain.end()?);
+        assert_eq!((asking.status(), asking.output_matches_schema), (v1::TurnStatus::Failed, None));
+        assert_eq!(asking.failure.as_ref().map(v1::Failure::code), Some(FailureCode::InvalidRequest));
+        assert_eq!(asking.failure, plain.failure);
+        Ok(())
+    });
+}
+
+#[test]
+fn by_a_schema_that_could_take_for_ever_nothing_is_judged() {
+    scenario("output_schema_endless", &["R-CTL-3"], Setup::outer(), async |rig| {
+        let double = |at: usize| {
+            format!(r##""a{at}":{{"anyOf":[{{"$ref":"#/$defs/a{0}"}},{{"$ref":"#/$defs/a{0}"}}]}}"##, at + 1)
+        };
+        let doubled = (0..40).map(double).collect::<Vec<_>>().join(",");
+        let endless = format!(r##"{{"$ref":"#/$defs/a0","$defs":{{{doubled},"a40":{{"type":"string"}}}}}}"##);
+        let remote = r#"{"$ref":"https://schemas.example/x.json"}"#;
+        let deep = r##"{"$defs":{"n":{"not":{"not":{"properties":{"c":{"$ref":"#/$defs/n"}}}}}},"$ref":"#/$defs/n"}"##;
+        let nested = format!("{}{{}}{}", r#"{"c":"#.repeat(120), "}".repeat(120));
+        let cases = [(endless.as_str(), "1", None), (remote, "{}", None), (deep, nested.as_str(), Some(true))];
+        rig.provider.script(&format!("[{}]", cases.map(|(_, answer, _)| says(answer)).join(",")))?;
+        for (schema, answer, want) in cases {
+            let session = rig.session().await?;
+            let seen = turn(rig, &session, "t-1", schema).await?;
+            seen.completed()?;
+            assert_eq!((seen.messages(), seen.end()?.output_matches_schema), (vec![answer], want));
+        }
+        for (request, (schema, ..)) in rig.provider.model_requests().iter().zip(cases) {
+            assert!(request.body.contains(schema), "{}", request.body);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_schema_is_frozen() {
+    scenario("output_schema_frozen", &["R-PRE-2", "R-PRE-6", "R-CTL-3"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        let native = turn(rig, &session, "t-1", SCHEMA).await?.native_session()?;
+        let respelled = SCHEMA.replace("1.50", "1.5");
+        let functions = with_schema(rig, SCHEMA).tools.unwrap_or_default().functions;
+        let others = [with_schema(rig, "{}"), with_schema(rig, &respelled), rig.configuration(functions)];
+        let conflict = |answer: Result<v1::Ready, Error>| {
+            refusal(answer, Reason::ConfigurationConflict)
+                .at("configuration.tools.controls")
+                .with("field", "tools.controls");
+        };
+        for other in others.clone() {
+            conflict(session.prepare(other, Vec::new()).await);
+        }
+        rig.daemon.terminate().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        for other in others {
+            conflict(rig.resume(&session, other, &native).await);
+        }
+        let ready = rig.resume(&session, with_schema(rig, SCHEMA), &native).await?;
+        rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
+    });
+}
+
+#[test]
+fn schemas_are_checked_before_anything_starts() {
+    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+    scenario("output_schema_checked", &["R-CTL-3", "R-PRE-1", "R-API-3", "R-CAP-6"], setup, async |rig| {
+        let session = rig.session().await?;
+        let deep = format!("{}1{}", r#"{"x":"#.repeat(124), "}".repeat(124));
+        for (schema, want) in [
+            ("", "is not JSON"),
+            ("{} {}", "is not JSON"),
+            ("{", "is not JSON"),
+            ("true", "must be a JSON object"),
+            ("[]", "must be a JSON object"),
+            ("\"{}\"", "must be a JSON object"),
+            ("null", "must be a JSON object"),
+            (r#"{"type":"array"}"#, "must have \"object\" as its type at the root"),
+            (r#"{"properties":{"a":{"maximum":18446744073709551616}}}"#, "2^64-1 at $.properties.a.maximum"),
+            (r#"{"properties":{"a":{"minimum":-9223372036854775809}}}"#, "2^64-1 at $.properties.a.minimum"),
+            (r#"{"type":"object","type":"object"}"#, "has a member twice at $.type"),
+            (r#"{"title":"\ud800"}"#, "no Unicode text at $.title"),
+            (&deep, "is nested deeper than 123 levels"),
+        ] {
+            let refused = prepare(&session, with_schema(rig, schema)).await;
+            refusal(refused, Reason::UnsupportedConfiguration)
+                .says(want)
+                .at("configuration.tools.controls.output_format.json_schema.schema")
+                .public(400, "unsupported_or_invalid_configuration");
+        }
+        let unset = prepare(&session, asking_for(rig, None)).await;
+        refusal(unset, Reason::InvalidRequest).at("configuration.tools.controls.output_format.format");
+        let started = rig.child.iter().flat_map(|child| child.starts()).flatten().filter(|s| s.args[0] == "app-server");
+        assert_eq!(started.count(), 0, "a refused configuration had a native effect");
+        rig.whole_turn(&session, "t-1", "hello").await?.completed()
+    });
+}
+
+async fn prepare(session: &Session, configuration: v1::ExecutionConfiguration) -> Result<v1::Ready, Error> {
+    let key = v1::Credential { name: "model".into(), value: conformance::rig::MODEL_KEY.into() };
+    session.prepare(configuration, vec![key]).await
+}
