@@ -307,22 +307,20 @@ impl Owner {
             for order in turn.orders() {
                 self.slot.order(order);
             }
-            if let Some((judge, answer)) = turn.to_judge() {
+            if let Some((judge, answer)) = turn.take_answer() {
                 self.begin_judging(judge, answer);
             }
         }
-        if let Some(turn) = &mut self.turn {
-            if turn.is_over()
-                && let Some(turn) = self.turn.take()
-            {
-                self.note_idle();
-                self.tell_standing();
-                let past = turn.into_past();
-                if let Some(front) = past.front.find() {
-                    self.remember_readers(&front);
-                }
-                self.past = Some(past);
+        if self.turn.as_ref().is_some_and(Active::is_over)
+            && let Some(turn) = self.turn.take()
+        {
+            self.note_idle();
+            self.tell_standing();
+            let past = turn.into_past();
+            if let Some(front) = past.front.find() {
+                self.remember_readers(&front);
             }
+            self.past = Some(past);
         }
     }
 

@@ -81,7 +81,7 @@ impl Answer {
 
 impl Active {
     /// The answer that is to be judged now, and by whom.
-    pub(in crate::session) fn to_judge(&mut self) -> Option<(Arc<Judge>, String)> {
+    pub(in crate::session) fn take_answer(&mut self) -> Option<(Arc<Judge>, String)> {
         let judge = self.answer.judge.as_ref().filter(|_| matches!(self.answer.state, State::Complete(_)))?;
         let State::Complete(answer) = std::mem::replace(&mut self.answer.state, State::AtJudge) else { return None };
         Some((Arc::clone(judge), answer))
