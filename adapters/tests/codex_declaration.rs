@@ -11,7 +11,7 @@ use std::{
 
 use adapters::{
     codex::{Codex, Settings},
-    harness::{Availability, Capability, Declaration, Harness as _, Isolation},
+    harness::{Availability, Capability, Declaration, Harness as _, Isolation, Proved},
 };
 
 /// A program in a folder of its own.
@@ -45,8 +45,11 @@ async fn the_proved_version_is_qualified_and_another_is_not() {
         let declaration = codex.declare().await;
         assert_eq!(reason(&declaration), "available");
         assert_eq!((declaration.version.as_deref(), declaration.qualified), (Some(version), qualified));
-        assert!(declaration.workspace.contains(&Capability::FunctionTools));
-        assert_eq!(declaration.none, []);
+        let has = |of: &[Proved], capability| of.iter().any(|proved| proved.capability() == capability);
+        assert!(
+            has(&declaration.workspace, Capability::FunctionTools) && has(&declaration.none, Capability::FunctionTools)
+        );
+        assert!(!has(&declaration.none, Capability::LocalEnvironment));
         let again = Instant::now();
         assert_eq!(codex.declare().await, declaration);
         assert!(again.elapsed() < Duration::from_millis(50), "it was probed again");
