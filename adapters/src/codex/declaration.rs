@@ -61,7 +61,11 @@ const PROVED: &[(Capability, Option<&str>, Option<&str>)] = &[
     (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
     (ParallelFunctionCalls, Some("placement_none::none_functions"), Some("turns_functions::function_parallel")),
     (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
-    (NativeSessionRecovery, Some("placement_none::none_reconciled"), Some("resume_reconciled::reconciled_completed")),
+    (
+        NativeSessionRecovery,
+        Some("resume_reconciled::reconciled_nowhere"),
+        Some("resume_reconciled::reconciled_completed"),
+    ),
     (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
     (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
