@@ -56,6 +56,24 @@ async fn the_proved_version_is_qualified_and_another_is_not() {
     }
 }
 
+/// Whatever is found on the machine, nothing is declared that no scenario has proved (R-CAP-3).
+#[tokio::test]
+async fn looking_at_the_machine_never_adds_a_capability() {
+    let proved = codex(program("whole", "echo codex-cli 0.171.0"), Isolation::Outer).declare().await;
+    assert!(!proved.none.is_empty() && !proved.workspace.is_empty());
+    for (name, text) in [
+        ("newer-whole", "echo codex-cli 9.0.0 with every capability"),
+        ("no-sandbox", "[ \"$1\" = --version ] && echo codex-cli 0.171.0 || exit 1"),
+        ("dead", "exit 9"),
+    ] {
+        for isolation in [Isolation::Outer, Isolation::Native] {
+            let found = codex(program(name, text), isolation).declare().await;
+            assert!(found.none.iter().all(|one| proved.none.contains(one)), "{name}: {:?}", found.none);
+            assert!(found.workspace.iter().all(|one| proved.workspace.contains(one)), "{name}: {:?}", found.workspace);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_broken_program_is_unavailable_with_what_to_do() {
     for (name, text, want) in [

@@ -1,4 +1,4 @@
-//! What proves a declaration (R-CAP-3): each capability names a scenario, which must exist, must have run, and must have passed. Which rules were
+//! What proves a declaration (R-CAP-3): each capability names a scenario, which must exist, and must have passed with the real Harness. Which rules were
 //! shown is told beside it.
 
 use std::collections::BTreeMap;
@@ -16,6 +16,8 @@ pub struct Outcome {
     pub name: String,
     /// The test file that has it, without folder and ending.
     pub file: String,
+    /// Whether the real Harness ran, and no fault child in its place.
+    pub real: bool,
     /// The rules that it shows.
     pub rules: Vec<String>,
     /// Whether it passed.
@@ -52,7 +54,9 @@ pub fn flaws(of: &v1::HarnessDeclaration) -> Vec<String> {
         flaws.push(format!("{}: the evidence is of {have:?}, and {want:?} is declared", of.kind));
     }
     let unnamed = of.evidence.iter().filter(|one| named(&one.scenario).is_none());
-    flaws.extend(unnamed.map(|one| format!("{}: {:?} names no scenario: {:?}", of.kind, one.capability(), one.scenario)));
+    flaws.extend(
+        unnamed.map(|one| format!("{}: {:?} names no scenario: {:?}", of.kind, one.capability(), one.scenario)),
+    );
     flaws
 }
 
@@ -61,7 +65,9 @@ pub fn flaws(of: &v1::HarnessDeclaration) -> Vec<String> {
 pub fn unproved(of: &v1::HarnessDeclaration, outcomes: &[Outcome]) -> Vec<String> {
     let passed = |scenario: &str| {
         named(scenario).is_some_and(|(file, name)| {
-            outcomes.iter().any(|outcome| outcome.name == name && outcome.file == file && outcome.passed)
+            outcomes
+                .iter()
+                .any(|outcome| outcome.name == name && outcome.file == file && outcome.real && outcome.passed)
         })
     };
     let missing = of.evidence.iter().filter(|one| !passed(&one.scenario));
@@ -110,7 +116,7 @@ mod tests {
 
     fn outcome(file: &str, name: &str, passed: bool) -> Outcome {
         let rules = vec!["R-EVT-4".into()];
-        Outcome { name: name.into(), file: file.into(), rules, passed, took_ms: 1, error: None }
+        Outcome { name: name.into(), file: file.into(), real: true, rules, passed, took_ms: 1, error: None }
     }
 
     #[test]
@@ -131,6 +137,8 @@ mod tests {
         assert_eq!(ran(&[outcome("a", "x", true), outcome("b", "y", true)]), 0);
         assert_eq!(ran(&[outcome("a", "x", false), outcome("b", "y", true)]), 1);
         assert_eq!(ran(&[outcome("b", "x", true), outcome("b", "y", true)]), 1);
+        let faked = Outcome { real: false, ..outcome("b", "y", true) };
+        assert_eq!(ran(&[outcome("a", "x", true), faked]), 1);
         let outcomes = [outcome("a", "x", true), outcome("b", "y", false)];
         assert_eq!(rules(&outcomes), BTreeMap::from([("R-EVT-4", vec!["x"])]));
     }

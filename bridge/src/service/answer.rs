@@ -133,7 +133,8 @@ fn evidence<'a>(placement: &'a str, of: &'a [Proved]) -> impl Iterator<Item = v1
     })
 }
 
-fn capability(of: Capability) -> v1::Capability {
+/// A capability.
+pub(crate) fn capability(of: Capability) -> v1::Capability {
     match of {
         Capability::EnvironmentNone => v1::Capability::EnvironmentNone,
         Capability::LocalEnvironment => v1::Capability::LocalEnvironment,

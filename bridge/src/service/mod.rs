@@ -30,6 +30,7 @@ mod request;
 mod status;
 mod watch;
 
+pub(crate) use answer::capability;
 pub(crate) use codec::{MAX_INLINE, Protobuf};
 pub(crate) use observe::Observers;
 use reasons::Reasons;
