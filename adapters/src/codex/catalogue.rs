@@ -25,6 +25,16 @@ struct Named {
     slug: String,
 }
 
+/// Checks that a text is a catalogue.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    let unread = |error| format!("the catalogue of models cannot be read: {error}");
+    let Catalogue { models } = serde_json::from_str(text).map_err(unread)?;
+    models.iter().try_for_each(|entry| serde_json::from_str::<Named>(entry.get()).map(drop).map_err(unread))
+}
+
 /// The catalogue with no native tools for this model, and every other byte as it was; none where it does not name the model, whose metadata are
 /// then Codex's fallback, without native tools beyond what features switch off.
 ///
@@ -94,8 +104,9 @@ mod tests {
     #[test]
     fn a_model_without_an_entry_needs_no_catalogue() {
         assert_eq!(without_tools(BUNDLED, "unknown").unwrap(), None);
+        assert_eq!(check(BUNDLED), Ok(()));
         for broken in ["", "{}", "[]", r#"{"models":[{"name":"x"}]}"#] {
-            assert!(without_tools(broken, "m-5").is_err(), "{broken}");
+            assert!(without_tools(broken, "m-5").is_err() && check(broken).is_err(), "{broken}");
         }
     }
 }

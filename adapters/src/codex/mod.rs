@@ -185,6 +185,7 @@ impl Codex {
             return Ok(Arc::clone(models));
         }
         let models: Arc<str> = probe::catalogue(&self.settings, program).await?.into();
+        catalogue::check(&models)?;
         *known = Some((seen, Arc::clone(&models)));
         Ok(models)
     }
