@@ -11,7 +11,7 @@ use std::{
 
 use adapters::{
     codex::{Codex, Settings},
-    harness::{Availability, Capability, Declaration, Harness as _, Isolation, Proved},
+    harness::{Availability, Capability, Declaration, Harness as _, Isolation, Placement, Proved},
 };
 
 /// A program in a folder of its own.
@@ -54,6 +54,19 @@ async fn the_proved_version_is_qualified_and_another_is_not() {
         assert_eq!(codex.declare().await, declaration);
         assert!(again.elapsed() < Duration::from_millis(50), "it was probed again");
     }
+}
+
+/// Without a workspace there is no project that could send the key elsewhere (R-PLC-1).
+#[tokio::test]
+async fn a_key_and_a_trusted_project_exclude_each_other_on_a_workspace_only() {
+    let mut settings = Settings::new(PathBuf::from(env!("CARGO_BIN_EXE_runtime-bridge-keeper")), Isolation::Outer);
+    settings.program = Some(program("trusts", "echo codex-cli 0.171.0"));
+    settings.trust_workspace = true;
+    let codex = Codex::new(settings);
+    let declaration = codex.declare().await;
+    let workspace = Placement::Workspace { environment_id: "e".into(), directory: PathBuf::from("/w") };
+    assert!(codex.admit_key(&declaration, &workspace).is_err());
+    assert_eq!(codex.admit_key(&declaration, &Placement::None), Ok(()));
 }
 
 /// Whatever is found on the machine, nothing is declared that no scenario has proved (R-CAP-3).

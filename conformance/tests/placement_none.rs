@@ -4,13 +4,18 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, nowhere, scenario, text_result};
+use conformance::provider::Recorded;
+use conformance::rig::{Daemon, Observed, Rig, Setup, codex, function, is_long, nowhere, scenario, text_result};
 use futures_util::future::try_join_all;
 use proto::client::Session;
 use proto::v1::{self, CancelOutcome, Capability, ReleaseOutcome, event::Kind};
+use serde_json::Value;
 
+/// Models that are offered their tools one by one, and the hosted web search with them.
+const SEARCHING: [&str; 3] = ["gpt-5.5", "openai/gpt-5.5", "private-model"];
 /// Tools on offer one by one; scripts only, with tools under trial; scripts only, with the older agents; an entry that is found by the beginning of
 /// the name; one that is found behind the name of a provider; none.
 const MODELS: [&str; 6] =
@@ -28,6 +33,24 @@ fn offered(rig: &Rig, model: &str) -> anyhow::Result<BTreeSet<String>> {
     let newest = requests.iter().rev().find(|request| request.json()["model"] == model);
     let tools = newest.with_context(|| format!("{model} was not asked"))?.tools();
     Ok(tools.into_iter().filter(|tool| tool != "web_search").collect())
+}
+
+/// The models above, and where there is time all of the bundled catalogue.
+fn models(rig: &Rig) -> anyhow::Result<Vec<String>> {
+    let mut models: Vec<_> = MODELS.map(str::to_owned).into();
+    if is_long() {
+        let home = rig.place().root().join("bundled");
+        fs::create_dir_all(&home)?;
+        let mut codex = Command::new(codex()?);
+        let printed =
+            codex.args(["debug", "models", "--bundled"]).env("CODEX_HOME", &home).env("HOME", &home).output()?;
+        let bundled: Value = serde_json::from_slice(&printed.stdout).context("no catalogue")?;
+        let bundled =
+            bundled["models"].as_array().context("no models")?.iter().filter_map(|model| model["slug"].as_str());
+        models.extend(bundled.filter(|slug| !MODELS.contains(slug)).map(str::to_owned));
+        anyhow::ensure!(models.len() > MODELS.len(), "{models:?}");
+    }
+    Ok(models)
 }
 
 fn names(of: &[&str]) -> BTreeSet<String> {
@@ -59,16 +82,17 @@ fn the_model_is_offered_what_is_declared_and_nothing_else() {
         assert!(declared.contains(&Capability::EnvironmentNone), "{declared:?}");
         assert!(!declared.contains(&Capability::LocalEnvironment), "{declared:?}");
         fs::write(rig.workspace().join("AGENTS.md"), "CANARY-OF-THE-WORKSPACE")?;
+        let models = models(rig)?;
         for functions in [&["lookup", "alpha"] as &[_], &[]] {
             // A Session each, and two models at a time: the machine may have room for no more.
-            for models in MODELS.chunks(2) {
+            for models in models.chunks(2) {
                 let rig = &*rig;
                 try_join_all(models.iter().map(async |model| -> anyhow::Result<()> {
                     let session = rig.session_nowhere().await?;
                     let mut events =
                         rig.start_turn(&session, configuration(rig, model, functions), "t-1", "hello").await?;
                     let seen = Observed::default().to_the_end(&mut events).await?;
-                    seen.completed().with_context(|| (*model).to_owned())?;
+                    seen.completed().with_context(|| model.clone())?;
                     anyhow::ensure!(offered(rig, model)? == names(functions), "{model}: {:?}", offered(rig, model)?);
                     session.release(true).await?;
                     Ok(())
@@ -77,17 +101,55 @@ fn the_model_is_offered_what_is_declared_and_nothing_else() {
             }
         }
         let requests = rig.provider.model_requests();
-        assert_eq!(requests.len(), 2 * MODELS.len());
+        assert_eq!(requests.len(), 2 * models.len());
         for request in &requests {
             assert!(!request.body.contains("CANARY-OF-THE-WORKSPACE"), "{}", request.body);
             let workspace = rig.workspace().to_str().unwrap_or_default();
             assert!(!request.body.contains(workspace), "{}", request.body);
+            // An absent control of the web search is native: Codex offers the hosted one where tools are offered one by one.
+            let searches = request.tools().contains(&"web_search".into());
+            assert_eq!(searches, SEARCHING.iter().any(|model| request.json()["model"] == *model), "{}", request.body);
         }
-        // An absent control of the web search is native: Codex offers the hosted one where tools are offered one by one.
-        let searching = requests.iter().filter(|request| request.tools().contains(&"web_search".into())).count();
-        assert_eq!(searching, 2 * 3);
         Ok(())
     });
+}
+
+/// The catalogue differs from the bundled one in the tools and in nothing else (R-CTL-4).
+#[test]
+fn everything_but_the_tools_is_as_on_a_workspace() {
+    scenario("none_catalogue", &["R-CTL-4", "R-CTL-1"], Setup::outer(), async |rig| {
+        for model in ["gpt-5.5", "gpt-6.2-sol"] {
+            let configuration = configuration(rig, model, &["lookup"]);
+            let workspace =
+                v1::ExecutionConfiguration { placement: v1::Placement::Workspace.into(), ..configuration.clone() };
+            for (session, configuration) in
+                [(rig.session_nowhere().await?, configuration), (rig.session().await?, workspace)]
+            {
+                let mut events = rig.start_turn(&session, configuration, "t-1", "hello").await?;
+                Observed::default().to_the_end(&mut events).await?.completed()?;
+            }
+            let mut requests: Vec<_> = rig.provider.model_requests().iter().map(Recorded::json).collect();
+            let (on_workspace, nowhere) =
+                (requests.pop().context("no request")?, requests.pop().context("one request")?);
+            let members = |of: &Value| {
+                let mut members = of.as_object().cloned().unwrap_or_default();
+                for of_its_own in ["client_metadata", "input", "prompt_cache_key", "tools"] {
+                    members.remove(of_its_own);
+                }
+                members
+            };
+            assert_eq!(members(&nowhere), members(&on_workspace), "{model}");
+            assert_eq!(instructions(&nowhere), instructions(&on_workspace), "{model}");
+            assert!(instructions(&nowhere).is_some_and(|text| text.len() > 1000), "{model}: {nowhere}");
+        }
+        Ok(())
+    });
+}
+
+/// The model's own instructions: the first message in the input.
+fn instructions(request: &Value) -> Option<String> {
+    let first = request["input"].as_array()?.iter().find(|item| item["type"] == "message")?;
+    Some(first["content"][0]["text"].as_str()?.to_owned())
 }
 
 /// What a model asks for that was offered none of it.

@@ -7,12 +7,8 @@ use serde_json::{Value, value::RawValue};
 
 /// What an entry says of native tools, and what it says when there shall be none: functions are called one by one and not from a script, no
 /// command, no patch, nothing under trial.
-const WITHOUT_TOOLS: [(&str, fn() -> Value); 4] = [
-    ("tool_mode", || Value::Null),
-    ("shell_type", || Value::from("disabled")),
-    ("apply_patch_tool_type", || Value::Null),
-    ("experimental_supported_tools", || Value::Array(Vec::new())),
-];
+const WITHOUT_TOOLS: &str =
+    r#"{"tool_mode":null,"shell_type":"disabled","apply_patch_tool_type":null,"experimental_supported_tools":[]}"#;
 
 #[derive(Deserialize)]
 struct Catalogue<'a> {
@@ -53,7 +49,7 @@ pub(super) fn without_tools(catalogue: &str, model: &str) -> Result<Option<Strin
             continue;
         }
         let mut members: serde_json::Map<String, Value> = serde_json::from_str(entry.get())?;
-        members.extend(WITHOUT_TOOLS.map(|(name, value)| (name.to_owned(), value())));
+        members.extend(serde_json::from_str::<serde_json::Map<_, _>>(WITHOUT_TOOLS)?);
         // What was read borrows from the text, so this is its own place and no likeness of it.
         let at = entry.get().as_ptr() as usize - rest.as_ptr() as usize;
         out.push_str(&rest[..at]);
