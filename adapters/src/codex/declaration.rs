@@ -53,9 +53,12 @@ pub(super) const RESERVED: &[&str] = &[
 pub(super) const SWITCHED_OFF: &[&str] =
     &["agents", "apps", "goals", "memories", "plugins", "shell_snapshot", "skill_instructions", "user_questions"];
 
+/// A capability with the scenario that proved it under `none`, and on a workspace.
+type Row = (Capability, Option<&'static str>, Option<&'static str>);
+
 /// Every capability that is declared, with the scenario that proved it under the placement `none` and the one that did on a workspace (R-CAP-3);
 /// where there is none, the capability is not declared for that placement.
-const PROVED: &[(Capability, Option<&str>, Option<&str>)] = &[
+const PROVED: &[Row] = &[
     (EnvironmentNone, Some("placement_none::none_offers"), None),
     (LocalEnvironment, None, Some("turns_tools::tool_command")),
     (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
@@ -72,9 +75,7 @@ const PROVED: &[(Capability, Option<&str>, Option<&str>)] = &[
 ];
 
 /// The column of a placement.
-fn proved(
-    placement: impl Fn(&(Capability, Option<&'static str>, Option<&'static str>)) -> Option<&'static str>,
-) -> Vec<Proved> {
+fn proved(placement: fn(&Row) -> Option<&'static str>) -> Vec<Proved> {
     PROVED.iter().filter_map(|row| placement(row).map(|scenario| Proved::by(row.0, scenario))).collect()
 }
 

@@ -1,5 +1,7 @@
 //! What a Harness supports on this machine (R-CAP-1, R-CAP-2).
 
+use super::Placement;
+
 /// The declaration of one Harness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
@@ -28,19 +30,14 @@ pub struct Declaration {
 }
 
 impl Declaration {
-    /// What is declared for a placement.
-    #[must_use]
-    pub fn of(&self, placement: &super::Placement) -> &[Proved] {
-        match placement {
-            super::Placement::None => &self.none,
-            super::Placement::Workspace { .. } => &self.workspace,
-        }
-    }
-
     /// Whether a capability is declared for a placement.
     #[must_use]
-    pub fn has(&self, placement: &super::Placement, capability: Capability) -> bool {
-        self.of(placement).iter().any(|proved| proved.capability == capability)
+    pub fn has(&self, placement: &Placement, capability: Capability) -> bool {
+        let declared = match placement {
+            Placement::None => &self.none,
+            Placement::Workspace { .. } => &self.workspace,
+        };
+        declared.iter().any(|proved| proved.capability == capability)
     }
 }
 
