@@ -87,6 +87,8 @@ impl Bench {
                 name: "lookup".into(),
                 description: String::new(),
                 parameters: r#"{"type":"object"}"#.into(),
+                silence_timeout: None,
+                max_duration: None,
             }],
         };
         let executor_id = format!("ex-{}", self.folder.file_name().unwrap().display());
@@ -132,7 +134,7 @@ async fn start(executor: &Executor) {
 
 async fn answer(executor: &Executor, call_id: &str, text: &str) {
     let output = Presence::Value(FunctionOutput::Text(text.into()));
-    let result = FunctionResult { success: true, error: Presence::Absent, output };
+    let result = FunctionResult { success: true, error: Presence::Absent, output, disposition: None };
     executor.orders.send(Order::Answer { call_id: call_id.into(), result }).await.unwrap();
 }
 

@@ -6,6 +6,7 @@ pub mod child;
 pub mod cli;
 pub mod demo;
 pub mod evidence;
+pub mod fault;
 pub mod ledger;
 pub mod provider;
 pub mod proxy;

@@ -8,9 +8,12 @@ use std::process::Command;
 
 use anyhow::Context;
 use conformance::provider::Recorded;
-use conformance::rig::{Daemon, Observed, Rig, Setup, codex, function, is_long, nowhere, scenario, text_result};
+use conformance::rig::{
+    Daemon, GRAY_JPEG, GRAY_JPEG_URL, Observed, RED_PNG, RED_PNG_URL, Rig, Setup, codex, function, is_long, nowhere,
+    scenario, text_result,
+};
 use futures_util::future::try_join_all;
-use proto::client::Session;
+use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, Capability, ReleaseOutcome, event::Kind};
 use serde_json::Value;
 
@@ -286,6 +289,53 @@ fn text_and_usage_are_observed() {
         let usage = seen.end()?.usage.context("no usage")?;
         let read = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens);
         assert_eq!(read, (Some(70), Some(30), Some(12), Some(2)));
+        nothing_is_there(rig)
+    });
+}
+
+#[test]
+fn an_input_is_added_to_a_turn_that_runs() {
+    scenario("none_steer", &["R-STE-1", "R-STE-2", "R-CTL-4"], Setup::outer(), async |rig| {
+        let session = rig.session_nowhere().await?;
+        let (mut events, mut seen) = rig.half_way(&session, configuration(rig, "gpt-5.5", &[]), "t-1").await?;
+        rig.provider.script(r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}]}]"#)?;
+        session.steer("t-1", "i-1", text_input("turn left")).await?;
+        let accepted = |kind: &Kind| if let Kind::InputAccepted(of) = kind { Some(of.clone()) } else { None };
+        assert_eq!(seen.until(&mut events, accepted).await?.evidence(), v1::InputEvidence::Consumed);
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert_eq!(seen.messages(), ["Left it is."]);
+        assert_eq!(offered(rig, "gpt-5.5")?, names(&[]));
+        nothing_is_there(rig)
+    });
+}
+
+#[test]
+fn images_come_in_with_the_input_and_with_a_result() {
+    scenario("none_images", &["R-STA-1", "R-FN-4", "R-CTL-4"], Setup::outer(), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"}]}]},
+                {"play": [{"text": {"chunks": ["Red, and gray."]}}]}]"#,
+        )?;
+        let session = rig.session_nowhere().await?;
+        let ready = rig.prepare(&session, configuration(rig, "gpt-5.5", &["lookup"])).await?;
+        let image = |media_type: &str, data: &[u8]| v1::Image { media_type: media_type.into(), data: data.to_vec() };
+        let red = v1::InputPart { part: Some(v1::input_part::Part::Image(image("image/png", RED_PNG))) };
+        session.start(&ready, "t-1", [text_input("What is"), vec![red]].concat()).await?;
+        let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
+        seen.call(&mut events).await?;
+        let gray = v1::OutputPart { part: Some(v1::output_part::Part::Image(image("image/jpeg", GRAY_JPEG))) };
+        let parts = v1::function_output::Value::Parts(v1::OutputParts { parts: vec![gray] });
+        let output = Some(v1::FunctionOutput { value: Some(parts) });
+        session.submit(vec![v1::FunctionResult { output, ..text_result("t-1", "c1", "") }]).await?;
+        seen.to_the_end(&mut events).await?.completed()?;
+        let newest = rig.provider.model_requests().pop().context("no request")?;
+        assert!(newest.body.contains(RED_PNG_URL), "{}", newest.body);
+        assert!(
+            newest.output("c1").is_some_and(|output| output.to_string().contains(GRAY_JPEG_URL)),
+            "{}",
+            newest.body
+        );
         nothing_is_there(rig)
     });
 }

@@ -2,43 +2,15 @@
 //! where the Harness itself ended before it told (R-EVT-7) with a fault child, since the real one has no moment in between that could be held.
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, nowhere, scenario};
+use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result};
 use conformance::script::child::{Signal, Step};
 use proto::client::{Session, text_input};
-use proto::v1::{self, TurnStatus, event::Kind};
+use proto::v1::{self, Reason, TurnStatus, event::Kind};
 use rustix::process;
-
-/// The folder in which Codex keeps the histories of the only Session that has a home.
-fn sessions(rig: &Rig) -> anyhow::Result<PathBuf> {
-    let folders = fs::read_dir(rig.place().state().join("sessions"))?.flatten();
-    let mut homes = folders.map(|folder| folder.path().join("home/codex")).filter(|home| home.is_dir());
-    Ok(homes.next().context("no Session has a home")?.join("sessions"))
-}
-
-/// All that stands in the histories below a folder.
-fn history(folder: PathBuf) -> String {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let texts = entries.map(|entry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => history(entry.path()),
-        Ok(_) | Err(_) => fs::read_to_string(entry.path()).unwrap_or_default(),
-    });
-    texts.collect()
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let mut looks = tokio::time::interval(Duration::from_millis(10));
-    let looking = async {
-        while !is_so() {
-            looks.tick().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), looking).await.with_context(|| format!("{what} never came"))
-}
 
 /// A Turn that the model answers while the daemon does not run, and the daemon's death before it does again.
 async fn ended_unseen(
@@ -53,15 +25,20 @@ async fn ended_unseen(
     session.start(&ready, "t-1", text_input("think")).await?;
     let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
     seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+    die_before(rig, end).await?;
+    Ok(seen)
+}
+
+/// Opens the gate while the daemon stands still, and has it die once the history has this, and start again.
+async fn die_before(rig: &mut Rig, end: &str) -> anyhow::Result<()> {
     rig.daemon.signal(process::Signal::STOP)?;
     rig.provider.open_gate("go");
-    let folder = sessions(rig)?;
-    until(end, || history(folder.clone()).contains(end)).await?;
+    rig.wait_for_history(end).await?;
     let family = rig.family()?;
     rig.daemon.kill().await?;
     rig.all_gone(&family).await?;
     rig.daemon = Daemon::start(rig.place()).await?;
-    Ok(seen)
+    Ok(())
 }
 
 #[test]
@@ -109,6 +86,80 @@ async fn completed_unseen(
     Ok(())
 }
 
+/// The daemon stands still once the journal has the native start, and the event file has nothing.
+#[test]
+fn a_turn_of_which_only_the_journal_has_the_start_begins_with_it() {
+    let armed = "journal.put_history.after=delay:50000";
+    let setup = Setup { failpoints: Some(armed.into()), ..Setup::outer() };
+    scenario("reconciled_start", &["R-DUR-2", "R-EVT-2", "R-EVT-4"], setup, async |rig| {
+        let session = rig.session().await?;
+        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["the answer"], "phase": "final_answer"}}]}]"#)?;
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        session.start(&ready, "t-1", text_input("think")).await?;
+        rig.wait_for_history("task_complete").await?;
+        let family = rig.family()?;
+        rig.daemon.kill().await?;
+        rig.all_gone(&family).await?;
+        rig.disarm();
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let whole = rig.observe(&session, "t-1", 0).await?;
+        assert_eq!(whole.story(), ["turn_started", "message_started", "message_completed", "turn_ended"]);
+        whole.check_order()?;
+        whole.completed()?;
+        assert!(whole.end()?.reconciled, "{:?}", whole.end());
+        let native = session.turn("t-1").await?.native.context("no native ids")?.session_id;
+        assert_eq!(whole.native_session()?, native);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_calls_that_did_not_succeed_are_told_after_a_restart_too() {
+    let rules = ["R-FN-5", "R-FN-8", "R-FN-9", "R-DUR-2"];
+    scenario("reconciled_tool_errors", &rules, Setup::outer(), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"calls": [
+                    {"name": "lookup", "call_id": "c1", "arguments": "{}"},
+                    {"name": "lookup", "call_id": "c2", "arguments": "{}"},
+                    {"name": "slow", "call_id": "c3", "arguments": "{}"}]}]},
+                {"play": [{"text": {"chunks": ["half"], "open": true}}, {"gate": "go"}, {"text": {"chunks": ["Read."]}}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+        let slow = v1::FunctionTool { max_duration: second, ..function("slow", "{}") };
+        let configuration = rig.configuration(vec![function("lookup", "{}"), slow]);
+        let mut events = rig.start_turn(&session, configuration, "t-1", "look it up").await?;
+        let mut seen = Observed::default();
+        for _ in 0..3 {
+            seen.call(&mut events).await?;
+        }
+        let failed = v1::FunctionResult {
+            success: Some(false),
+            output: None,
+            error: Some(v1::NullableText { value: Some(v1::nullable_text::Value::Text("it is closed".into())) }),
+            disposition: Some(v1::ResultDisposition::NotConnected.into()),
+            ..text_result("t-1", "c1", "")
+        };
+        session.submit(vec![failed.clone(), text_result("t-1", "c2", "found")]).await?;
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        die_before(rig, "task_complete").await?;
+
+        let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        whole.completed()?;
+        let end = whole.end()?;
+        assert!(end.reconciled, "{end:?}");
+        let told: Vec<_> = end.tool_errors.iter().map(|e| (&*e.call_id, &*e.name, e.code(), &*e.message)).collect();
+        let (closed, late) = (v1::ToolErrorCode::NotConnected, v1::ToolErrorCode::Abandoned);
+        assert_eq!(told, [("c1", "lookup", closed, "it is closed"), ("c3", "slow", late, "")]);
+        let outcomes = session.submit(vec![failed.clone()]).await?;
+        assert_eq!(outcomes[0].outcome(), v1::ResultOutcome::Duplicate);
+        let other = v1::FunctionResult { disposition: None, ..failed };
+        refusal(session.submit(vec![other]).await, Reason::ResultConflict);
+        refusal(session.submit(vec![text_result("t-1", "c3", "late")]).await, Reason::CallAbandoned);
+        Ok(())
+    });
+}
+
 #[test]
 fn a_message_that_was_seen_and_is_lost_is_told_under_another_id() {
     scenario("reconciled_cut", &["R-DUR-2", "R-EVT-4"], Setup::outer(), async |rig| {
@@ -126,13 +177,12 @@ fn a_message_that_was_seen_and_is_lost_is_told_under_another_id() {
         session.acknowledge("t-1", seen.events.len() as u64).await?;
         rig.daemon.signal(process::Signal::STOP)?;
         rig.provider.open_gate("go");
-        let folder = sessions(rig)?;
-        until("task_complete", || history(folder.clone()).contains("task_complete")).await?;
+        rig.wait_for_history("task_complete").await?;
         let family = rig.family()?;
         rig.daemon.kill().await?;
         rig.all_gone(&family).await?;
         // The file loses the message from its start on, as in a power loss.
-        let turns = folder.ancestors().nth(3).context("the Session has no folder")?.join("turns/1.log");
+        let turns = rig.histories()?.ancestors().nth(3).context("the Session has no folder")?.join("turns/1.log");
         let content = fs::read(&turns)?;
         let start = content.windows(item.len()).position(|window| window == item.as_bytes());
         fs::write(&turns, &content[..start.context("the file has no message")?])?;
@@ -168,21 +218,15 @@ fn a_turn_that_failed_while_the_daemon_died_is_failed() {
 fn a_turn_that_was_cancelled_when_the_daemon_died_is_cancelled() {
     scenario("reconciled_cancelled", &["R-DUR-2", "R-EVT-3", "R-CAN-1"], Setup::outer(), async |rig| {
         let session = rig.session().await?;
-        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["one"], "open": true}}, {"gate": "never"}]}]"#)?;
-        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
-        session.start(&ready, "t-1", text_input("think")).await?;
-        let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
-        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        rig.half_way(&session, rig.configuration(Vec::new()), "t-1").await?;
         // Codex is held, so that it is the daemon's death that ends it, with the cancel on disk.
-        let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
-        let harness = rig.wait_for_process(|one| is_codex(&one.command)).await?;
-        let pid = i32::try_from(harness.pid).ok().and_then(process::Pid::from_raw).context("no process id")?;
-        process::kill_process(pid, process::Signal::STOP)?;
+        let harness = rig.harness()?;
+        harness.signal(process::Signal::STOP)?;
         let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
         assert_eq!(pending.outcome(), v1::CancelOutcome::Pending);
         let family = rig.family()?;
         rig.daemon.kill().await?;
-        process::kill_process(pid, process::Signal::CONT)?;
+        harness.signal(process::Signal::CONT)?;
         rig.all_gone(&family).await?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let turn = session.turn("t-1").await?;
@@ -196,7 +240,7 @@ fn a_turn_that_was_cancelled_when_the_daemon_died_is_cancelled() {
 /// What Codex would have written of this Turn, as a history of the fault child.
 fn write_history(rig: &Rig, native: &v1::NativeIdentity, lines: &[&str]) -> anyhow::Result<()> {
     let (thread, turn) = (native.session_id.as_str(), native.turn_id.as_str());
-    let day = sessions(rig)?.join("2026/11/30");
+    let day = rig.histories()?.join("2026/11/30");
     fs::create_dir_all(&day)?;
     let head = r#"{"type":"session_meta","payload":{"id":"THREAD"}}"#;
     let begun = r#"{"type":"event_msg","payload":{"type":"task_started","turn_id":"TURN"}}"#;

@@ -120,7 +120,7 @@ fn a_limit_is_1_second_to_30_days() {
 /// Real Codex on a provider that never answers; what else is open for as long is not stalled.
 #[test]
 fn a_turn_whose_provider_never_answers_is_stalled() {
-    let setup = Setup::outer().with("limits.quiet_ms = 4000");
+    let setup = Setup::outer().with("limits.quiet_ms = 4000\nlimits.retry_ms = 8000");
     scenario("limit_quiet", &["R-EVT-10", "R-EVT-3", "R-CAN-3"], setup, async |rig| {
         let step = |name: &str, play: &str| format!(r#"{{"match": "only {name}", "play": [{play}]}}"#);
         let steps = [
@@ -149,10 +149,11 @@ fn a_turn_whose_provider_never_answers_is_stalled() {
         call.submit(vec![text_result("t-1", "c1", "42")]).await?;
         to_the_end(&call).await?.completed()?;
         to_the_end(&command).await?.completed()?;
-        // An answer that is asked for again and never begins has as long again; Codex itself would wait for ever.
+        // An answer that is asked for again and never begins has a limit of its own; Codex itself would wait for ever.
         let seen = to_the_end(&retry).await?;
-        stalled(seen.end()?);
         assert_eq!(seen.story(), ["turn_started", "provider_retry", "turn_ended"]);
+        let failure = seen.end()?.failure.clone().unwrap_or_default();
+        assert_eq!((seen.end()?.status(), failure.code()), (v1::TurnStatus::Failed, v1::FailureCode::ConnectionFailed));
         assert!(begun.elapsed() >= Duration::from_secs(8), "{:?}", begun.elapsed());
         // The Harness obeyed, so it goes on.
         let lookup = vec![function("lookup", r#"{"type":"object"}"#)];

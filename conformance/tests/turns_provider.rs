@@ -149,6 +149,8 @@ fn a_provider_that_does_not_listen_fails_the_turn() {
         assert_eq!(end.status(), TurnStatus::Failed, "{end:?}");
         let failure = end.failure.clone().unwrap_or_default();
         assert_eq!((failure.code(), failure.http_status), (FailureCode::ConnectionFailed, None), "{failure:?}");
+        let retries: Vec<_> = seen.kinds().filter_map(retry).map(v1::ProviderRetry::code).collect();
+        assert_eq!(retries, [FailureCode::ConnectionFailed; 4]);
         tells_nothing(&seen)
     });
 }

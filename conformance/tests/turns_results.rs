@@ -107,13 +107,7 @@ fn a_result_after_a_cancel_is_refused() {
 fn a_result_for_a_turn_that_failed_finds_its_call_abandoned() {
     scenario("result_abandoned", &["R-FN-5", "R-FN-7", "R-EVT-7"], Setup::outer(), async |rig| {
         let (session, mut events, seen) = calls(rig, &["c1"]).await?;
-        let is_server =
-            |process: &&conformance::rig::Process| process.command.contains("/codex app-server") && process.parent != 1;
-        let family = rig.family()?;
-        let harness = family.iter().filter(is_server).find(|process| !process.command.contains("keeper"));
-        let pid = harness.and_then(|process| i32::try_from(process.pid).ok()).and_then(rustix::process::Pid::from_raw);
-        let Some(pid) = pid else { anyhow::bail!("no Harness: {family:#?}") };
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+        rig.harness()?.signal(rustix::process::Signal::KILL)?;
         let seen = seen.to_the_end(&mut events).await?;
         let end = seen.end()?;
         assert_eq!(end.status(), v1::TurnStatus::Failed, "R-CAN-6: {end:?}");
@@ -130,20 +124,8 @@ fn a_result_for_a_turn_that_failed_finds_its_call_abandoned() {
 
 /// A Turn that has made these calls, and waits.
 async fn calls(rig: &Rig, ids: &[&str]) -> anyhow::Result<(Session, TurnEvents, Observed)> {
-    let calls: Vec<_> =
-        ids.iter().map(|id| format!(r#"{{"name": "lookup", "call_id": "{id}", "arguments": "{{}}"}}"#)).collect();
-    rig.provider.script(&format!(
-        r#"[{{"play": [{{"calls": [{}]}}]}}, {{"play": [{{"text": {{"chunks": ["Heard."]}}}}]}}]"#,
-        calls.join(",")
-    ))?;
-    let session = rig.session().await?;
-    let functions = vec![function("lookup", SCHEMA)];
-    let mut events = rig.start_turn(&session, rig.configuration(functions), "t-1", "look it up").await?;
-    let mut seen = Observed::default();
-    for _ in ids {
-        seen.call(&mut events).await?;
-    }
-    Ok((session, events, seen))
+    let calls: Vec<_> = ids.iter().map(|id| ("lookup", *id)).collect();
+    rig.waiting_turn(vec![function("lookup", SCHEMA)], &calls).await
 }
 
 async fn submit(session: &Session, results: &[&v1::FunctionResult]) -> anyhow::Result<Vec<ResultOutcome>> {

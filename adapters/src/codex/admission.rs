@@ -150,8 +150,13 @@ mod tests {
     }
 
     fn functions(names: &[&str]) -> Configuration {
-        let function =
-            |name: &&str| FunctionTool { name: (*name).into(), description: String::new(), parameters: "{}".into() };
+        let function = |name: &&str| FunctionTool {
+            name: (*name).into(),
+            description: String::new(),
+            parameters: "{}".into(),
+            silence_timeout: None,
+            max_duration: None,
+        };
         Configuration { functions: names.iter().map(function).collect(), ..configuration() }
     }
 

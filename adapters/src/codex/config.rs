@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use secrecy::{ExposeSecret, SecretString};
@@ -23,6 +24,9 @@ pub(super) const PROVIDER: &str = "runtime-bridge";
 /// How often Codex asks a provider again after a failure. Each try shows in an `error` notification, which is why the requests' own silent
 /// tries (`request_max_retries`) are off (R-EVT-10).
 pub(super) const STREAM_RETRIES: u32 = 4;
+
+/// How long the stream of an answer may bring nothing, before it counts as broken off (R-EVT-10).
+pub(super) const STREAM_IDLE: Duration = Duration::from_secs(300);
 
 /// The start-up file. What it switches off is listed in [`super::declaration::SWITCHED_OFF`].
 ///
@@ -112,7 +116,7 @@ pub(super) fn initialize() -> impl Serialize {
     #[serde(rename_all = "camelCase")]
     struct Capabilities {
         experimental_api: bool,
-        opt_out_notification_methods: [&'static str; 4],
+        opt_out_notification_methods: [&'static str; 5],
     }
     Initialize {
         client_info: ClientInfo { name: "runtime-bridge", title: "Runtime bridge", version: env!("CARGO_PKG_VERSION") },
@@ -121,6 +125,7 @@ pub(super) fn initialize() -> impl Serialize {
             // Never used, and the diff of a Turn can be as long as a workspace.
             opt_out_notification_methods: [
                 "account/rateLimits/updated",
+                "rawResponse/completed",
                 "thread/readState/changed",
                 "thread/status/changed",
                 "turn/diff/updated",
@@ -154,6 +159,10 @@ pub(super) struct ThreadStart<'a> {
     /// None at all; a resumed thread takes it with each Turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     environments: Option<NoEnvironments>,
+    /// The items of the provider's answers as they came: the arguments of a call are there in the model's own text (R-FN-2). A resumed thread does
+    /// not tell them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experimental_raw_events: Option<bool>,
     config: ThreadConfig<'a>,
 }
 
@@ -185,6 +194,7 @@ struct Provider<'a> {
     wire_api: &'static str,
     request_max_retries: u32,
     stream_max_retries: u32,
+    stream_idle_timeout_ms: u128,
     /// Held in memory and written to no file; a variable could be read by what the model runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     experimental_bearer_token: Option<&'a str>,
@@ -238,7 +248,11 @@ pub(super) struct Surroundings<'a> {
 pub(super) fn settings(isolation: Isolation, trust_workspace: bool, nowhere: bool) -> String {
     let (_, sandbox) = sandbox(isolation, nowhere);
     let file = start_up_file(&Mark::new("-", "-"), nowhere);
-    format!("{file}\n{sandbox} {APPROVAL_POLICY} trust={} retries={STREAM_RETRIES}", trust_workspace && !nowhere)
+    format!(
+        "{file}\n{sandbox} {APPROVAL_POLICY} trust={} retries={STREAM_RETRIES} idle={}",
+        trust_workspace && !nowhere,
+        STREAM_IDLE.as_secs()
+    )
 }
 
 /// The parameters of `thread/start` or `thread/resume` for a configuration.
@@ -260,13 +274,14 @@ pub(super) fn thread_start<'a>(
         wire_api: "responses",
         request_max_retries: 0,
         stream_max_retries: STREAM_RETRIES,
+        stream_idle_timeout_ms: STREAM_IDLE.as_millis(),
         experimental_bearer_token: surroundings.model_key.map(ExposeSecret::expose_secret),
     };
     let place = surroundings.place;
     let (directory, nowhere) = (place.directory(), place.is_nowhere());
     let trust_level = if surroundings.trust_workspace && !nowhere { "trusted" } else { "untrusted" };
     let projects = trust_keys(directory).into_iter().map(|path| (path, Project { trust_level }));
-    let dynamic_tools = functions.collect::<Result<_, _>>()?;
+    let dynamic_tools = functions.collect::<Result<Vec<_>, _>>()?;
     Ok(ThreadStart {
         thread_id: surroundings.resume,
         exclude_turns: surroundings.resume.map(|_| true),
@@ -277,6 +292,7 @@ pub(super) fn thread_start<'a>(
         sandbox: sandbox(surroundings.isolation, nowhere).0,
         base_instructions: native.base_instructions,
         developer_instructions: Some(configuration.instructions.as_str()).filter(|text| !text.is_empty()),
+        experimental_raw_events: (surroundings.resume.is_none() && !dynamic_tools.is_empty()).then_some(true),
         dynamic_tools: surroundings.resume.is_none().then_some(dynamic_tools),
         environments: (nowhere && surroundings.resume.is_none()).then_some([]),
         config: ThreadConfig {

@@ -4,8 +4,8 @@ use super::{KIND, Settings, probe::Found};
 use crate::harness::{
     Availability,
     Capability::{
-        self, EnvironmentNone, FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery,
-        ParallelFunctionCalls, SessionResume, Usage,
+        self, EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
+        MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, Usage,
     },
     Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol, Proved,
 };
@@ -63,6 +63,9 @@ const PROVED: &[Row] = &[
     (LocalEnvironment, None, Some("turns_tools::tool_command")),
     (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
     (ParallelFunctionCalls, Some("placement_none::none_functions"), Some("turns_functions::function_parallel")),
+    (Steering, Some("placement_none::none_steer"), Some("turns_steer::steer_stream")),
+    (FunctionResultImages, Some("placement_none::none_images"), Some("functions_results::function_images")),
+    (MessageImages, Some("placement_none::none_images"), Some("messages_images::message_images")),
     (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
     (
         NativeSessionRecovery,
@@ -103,6 +106,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             integer_64: true,
             // A call that nobody answers holds the Turn for ever.
             native_call_timeout: None,
+            failed_result_images: true,
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

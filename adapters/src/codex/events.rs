@@ -19,6 +19,8 @@ pub(super) struct Items {
     total: wire::Tokens,
     /// The last message that was completed.
     last_message: Option<String>,
+    /// There was more than the input and reasoning, or something that nobody could read.
+    shown: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +29,15 @@ enum Open {
     Reasoning,
     /// Runs on this machine: must have ended before the Turn is settled.
     Work,
+    /// Runs at the provider, as a part of its answer.
+    Hosted,
     Tool,
 }
 
 impl Items {
     /// Items of a Turn on a thread that had used `before`.
     pub(super) fn new(before: wire::Tokens) -> Self {
-        Self { open: BTreeMap::new(), stopping: false, before, total: before, last_message: None }
+        Self { open: BTreeMap::new(), stopping: false, before, total: before, last_message: None, shown: false }
     }
 
     /// Tokens of the thread so far.
@@ -51,10 +55,21 @@ impl Items {
         self.stopping = true;
     }
 
+    /// Whether the Turn has neither a message nor a tool so far.
+    pub(super) fn are_bare(&self) -> bool {
+        !self.shown
+    }
+
+    /// Something could not be read, and may have been a message.
+    pub(super) fn unread(&mut self) {
+        self.shown = true;
+    }
+
     /// `item/started`. False when it says nothing new.
     pub(super) fn started(&mut self, item: wire::Item, out: &mut Vec<Report>) -> bool {
+        self.shown |= is_shown(&item);
         let (id, open, report) = match item {
-            wire::Item::UserMessage | wire::Item::Call(_) => return true,
+            wire::Item::UserMessage(_) | wire::Item::Call(_) => return true,
             wire::Item::Message(item) => (item.id.clone(), Open::Message, Report::MessageStarted { id: item.id }),
             wire::Item::Reasoning(item) => (item.id.clone(), Open::Reasoning, Report::ReasoningStarted { id: item.id }),
             wire::Item::Command(item) => {
@@ -64,6 +79,10 @@ impl Items {
             wire::Item::FileChange(item) => {
                 let id = item.id.clone();
                 (id.clone(), Open::Work, Report::ToolStarted { id, tool: file_change(item.changes) })
+            }
+            wire::Item::WebSearch(item) => {
+                let id = item.id.clone();
+                (id.clone(), Open::Hosted, Report::ToolStarted { id, tool: item.into_tool() })
             }
             wire::Item::Other(item) => {
                 let id = item.id.clone();
@@ -80,8 +99,9 @@ impl Items {
 
     /// `item/completed`. An item that was never started is started first.
     pub(super) fn completed(&mut self, item: wire::Item, out: &mut Vec<Report>) -> bool {
+        self.shown |= is_shown(&item);
         let (id, started, completed) = match item {
-            wire::Item::UserMessage | wire::Item::Call(_) => return true,
+            wire::Item::UserMessage(_) | wire::Item::Call(_) => return true,
             wire::Item::Message(wire::MessageItem { id, text, phase }) => {
                 let phase = phase.and_then(|phase| message_phase(&phase));
                 self.last_message = Some(id.clone());
@@ -106,13 +126,13 @@ impl Items {
             }
             wire::Item::FileChange(item) => {
                 let status = self.work_status(&item.status);
-                let tool = file_change(item.changes);
-                ended(item.id, tool.clone(), ToolEnd { status, tool, output: None, exit_code: None, duration: None })
+                ended_bare(item.id, file_change(item.changes), status)
             }
+            // It has no status of its own: that one failed is not told.
+            wire::Item::WebSearch(item) => ended_bare(item.id.clone(), item.into_tool(), ToolStatus::Completed),
             wire::Item::Other(item) => {
                 let status = tool_status(item.status.as_deref());
-                let tool = Tool::Other { name: item.kind };
-                ended(item.id, tool.clone(), ToolEnd { status, tool, output: None, exit_code: None, duration: None })
+                ended_bare(item.id, Tool::Other { name: item.kind }, status)
             }
         };
         if id.is_empty() {
@@ -155,10 +175,19 @@ impl Items {
 
     /// The provider's answer broke off. What it was saying is never completed; the next try says it in new items.
     pub(super) fn broken(&mut self, out: &mut Vec<Report>) {
+        self.void(Report::AnswerBroken, out);
+    }
+
+    /// Codex broke the provider's answer off for an input that was added.
+    pub(super) fn steered(&mut self, out: &mut Vec<Report>) {
+        self.void(Report::AnswerSteered, out);
+    }
+
+    fn void(&mut self, why: Report, out: &mut Vec<Report>) {
         let before = self.open.len();
-        self.open.retain(|_, open| !matches!(open, Open::Message | Open::Reasoning));
+        self.open.retain(|_, open| !matches!(open, Open::Message | Open::Reasoning | Open::Hosted));
         if self.open.len() < before {
-            out.push(Report::AnswerBroken);
+            out.push(why);
         }
     }
 
@@ -211,8 +240,17 @@ impl Items {
     }
 }
 
+fn is_shown(item: &wire::Item) -> bool {
+    !matches!(item, wire::Item::UserMessage(_) | wire::Item::Reasoning(_))
+}
+
 fn ended(id: String, tool: Tool, end: ToolEnd) -> (String, Report, Report) {
     (id.clone(), Report::ToolStarted { id: id.clone(), tool }, Report::ToolCompleted { id, end })
+}
+
+/// The end of a tool of which nothing is told but that it is over.
+fn ended_bare(id: String, tool: Tool, status: ToolStatus) -> (String, Report, Report) {
+    ended(id, tool.clone(), ToolEnd { status, tool, output: None, exit_code: None, duration: None })
 }
 
 fn command(item: &wire::CommandItem) -> Tool {
@@ -327,6 +365,29 @@ mod tests {
         items.used(tokens(130), &mut out);
         let used = Usage { total: Some(30), input: Some(30), ..Usage::default() };
         assert_eq!(out, [Report::Usage(used)]);
+    }
+
+    #[test]
+    fn only_the_input_and_reasoning_are_no_output() {
+        let is_bare = |text: &str| {
+            let mut items = Items::default();
+            items.completed(item(text), &mut Vec::new());
+            items.are_bare()
+        };
+        assert!(Items::default().are_bare());
+        for (kind, want) in [
+            ("userMessage", true),
+            ("reasoning", true),
+            ("agentMessage", false),
+            ("commandExecution", false),
+            ("webSearch", false),
+            ("hologram", false),
+        ] {
+            assert_eq!(is_bare(&format!(r#"{{"type":"{kind}","id":"i"}}"#)), want, "{kind}");
+        }
+        let mut items = Items::default();
+        items.unread();
+        assert!(!items.are_bare());
     }
 
     #[test]

@@ -25,11 +25,11 @@ use super::{
     wire,
 };
 use crate::{
-    harness::{BoxFuture, Exit, Failure, FailureCode, InputPart, Order, Report},
+    harness::{BoxFuture, Failure, FailureCode, InputPart, Order, Report},
     native::{
         lines::{Line, LineError, LineReader},
         lock::Lock,
-        process::{self, Control, ExitStatus},
+        process::{self, Control},
         rpc::{self, SendError, Writer},
         tree::{self, ProcessId, Surplus},
     },
@@ -38,6 +38,7 @@ use crate::{
 mod aftermath;
 mod inbox;
 mod standing;
+mod steering;
 
 /// Codex's own helper programs, as the kernel has their names (15 bytes): they stay between Turns.
 const HELPERS: &[&str] = &["codex-code-mode"];
@@ -100,7 +101,7 @@ pub(super) struct Owner {
     next_id: u64,
     /// What we asked and was not answered.
     asked: BTreeMap<u64, Asked>,
-    /// Lines on their way into the pipe, with the call whose result they carry.
+    /// Lines on their way into the pipe, with what they carry.
     writes: FuturesUnordered<BoxFuture<'static, Written>>,
     /// Work on the process tree; at most one at a time.
     background: Option<BoxFuture<'static, Background>>,
@@ -112,6 +113,7 @@ pub(super) struct Owner {
     before: BTreeSet<ProcessId>,
     items: Items,
     calls: Calls,
+    steering: steering::Steering,
     errors: Errors,
     /// The last `error` that was not to be retried; `turn/completed` repeats it.
     final_error: Option<Failure>,
@@ -144,12 +146,22 @@ struct Input {
     client_id: String,
 }
 
-/// What became of a line, and the call whose result it carried.
-type Written = (Option<String>, Result<(), SendError>);
+/// What became of a line, and what it carried.
+type Written = (Option<Carried>, Result<(), SendError>);
+
+/// What a line carries whose writing is waited for.
+#[derive(Debug)]
+enum Carried {
+    /// The result of this call.
+    Result(String),
+    /// This input.
+    Input(String),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Start,
+    Steer,
     Interrupt,
     Clean,
     Standing,
@@ -229,6 +241,7 @@ impl Owner {
             before: BTreeSet::new(),
             items: Items::new(used),
             calls: Calls::new(functions),
+            steering: steering::Steering::default(),
             errors: Errors::default(),
             final_error: None,
             early: Vec::new(),
@@ -291,7 +304,8 @@ impl Owner {
 
     fn next_due(&self) -> Option<Instant> {
         let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until, self.quiet.answer_until];
-        self.timers.values().copied().chain(life.into_iter().flatten()).min()
+        let life = life.into_iter().chain([self.steering.again_at]);
+        self.timers.values().copied().chain(life.flatten()).min()
     }
 
     async fn due(&mut self) {
@@ -302,6 +316,9 @@ impl Owner {
         }
         if self.quiet.answer_until.is_some_and(|at| at <= now) {
             self.silent_standing().await;
+        }
+        if self.steering.again_at.take_if(|at| *at <= now).is_some() {
+            self.write_input();
         }
         while let Some(timer) = self.timers.iter().find(|(_, at)| **at <= now).map(|(timer, _)| *timer) {
             self.timers.remove(&timer);
@@ -314,6 +331,7 @@ impl Owner {
             Order::Start { input, client_id } if self.turn.is_none() && !self.life.retiring => {
                 self.items = Items::new(self.items.total());
                 self.calls.begin();
+                self.steering = steering::Steering::default();
                 self.errors = Errors::default();
                 self.final_error = None;
                 self.early.clear();
@@ -333,10 +351,14 @@ impl Owner {
             Order::Answer { call_id, result } => {
                 let lines = self.calls.answered(&call_id, &result);
                 for (index, line) in lines.into_iter().enumerate() {
-                    self.write(line, (index == 0).then(|| call_id.clone()));
+                    self.write(line, (index == 0).then(|| Carried::Result(call_id.clone())));
                 }
             }
-            Order::Interrupt => self.feed(Event::Interrupt).await,
+            Order::Steer { input_id, client_id, input } => self.steer(input_id, client_id, input),
+            Order::Interrupt => {
+                self.steering.inputs.stop();
+                self.feed(Event::Interrupt).await;
+            }
             Order::Ask { quiet } => self.ask_standing(quiet).await,
             Order::Close if self.turn.is_some() => self.feed(Event::Close).await,
             Order::Close => self.retire(EOF_WAIT),
@@ -354,12 +376,18 @@ impl Owner {
 
     async fn written(&mut self, written: Written) {
         match written {
-            (Some(call), Ok(())) => {
+            (Some(Carried::Result(call)), Ok(())) => {
                 if let Some(report) = self.calls.written(&call) {
                     self.emit(report).await;
                 }
             }
+            (Some(Carried::Input(input)), Ok(())) => {
+                if let Some(report) = self.steering.inputs.written(&input) {
+                    self.emit(report).await;
+                }
+            }
             (None, Ok(())) => {}
+            (Some(Carried::Input(input)), Err(SendError::Closed)) => self.steering.inputs.unwritten(&input),
             // The process is going or gone, and its exit ends the Turn.
             (_, Err(error)) => tracing::debug!(%error, "a line was not written"),
         }
@@ -382,6 +410,9 @@ impl Owner {
 
     /// Gives an event to the Turn and performs what it asks for.
     async fn feed(&mut self, event: Event) {
+        if matches!(event, Event::Fault(_)) {
+            self.steering.inputs.doubt();
+        }
         let Some(turn) = &mut self.turn else { return };
         let mut effects = Vec::new();
         if let Err(misfit) = turn.on(event, &mut effects) {
@@ -395,6 +426,11 @@ impl Owner {
                     for early in std::mem::take(&mut self.early) {
                         self.emit(early).await;
                     }
+                    self.write_input();
+                }
+                Effect::Report(report @ (Report::Ended(_) | Report::Proved(_))) => {
+                    self.leave_inputs().await;
+                    self.emit(report).await;
                 }
                 Effect::Report(report) => self.emit(report).await,
                 Effect::Submit => self.submit(),
@@ -470,7 +506,7 @@ impl Owner {
     }
 
     /// Queues a line behind those before it; one that finds no room is queued as soon as there is.
-    fn write(&mut self, line: Bytes, call: Option<String>) {
+    fn write(&mut self, line: Bytes, carried: Option<Carried>) {
         let writer = self.writer.clone();
         let mut notice = writer.send_noticed(line.clone());
         self.writes.push(Box::pin(async move {
@@ -480,7 +516,7 @@ impl Owner {
                         time::sleep(QUEUE_AGAIN).await;
                         notice = writer.send_noticed(line.clone());
                     }
-                    outcome => return (call, outcome),
+                    outcome => return (carried, outcome),
                 }
             }
         }));
@@ -522,35 +558,6 @@ impl Owner {
         }
     }
 
-    /// The last reports: whatever was running ended with the process.
-    async fn close(mut self) {
-        let exit = self.life.exit.map(exit_of);
-        if let (Some(seen), Some(exit)) = (self.life.exit, exit) {
-            let said = self.cleaner.clean_tail(&self.control.stderr_tail());
-            let foreign_signal = seen.is_foreign_signal();
-            self.consult_history(foreign_signal).await;
-            self.feed(Event::Exited { exit, foreign_signal, said }).await;
-        } else {
-            let message = "codex could not be ended".to_owned();
-            let failure = Failure { code: FailureCode::HarnessExited, message, http_status: None, exit: None };
-            self.feed(Event::Fault(failure)).await;
-            self.feed(Event::Expired(Timer::Settlement)).await;
-        }
-        let keeper = self.control.keeper_pid();
-        let survivors = match exit {
-            Some(_) => 0,
-            None => u32::try_from(tree::descendants(keeper).len()).unwrap_or(u32::MAX),
-        };
-        self.emit(Report::Closed { exit, survivors }).await;
-        let passed_over = self.lines.passed_over();
-        tracing::debug!(skipped = ?self.skipped, passed_over, ?exit, survivors, "an Executor is closed");
-        self.writer.close();
-        drop(self.control);
-        self.writers.close();
-        self.writers.wait().await;
-        drop(self.lock);
-    }
-
     /// A line was read, or there are no more.
     async fn read(&mut self, line: Result<Option<Line>, LineError>) {
         self.quiet.heard_at = Instant::now();
@@ -587,12 +594,5 @@ async fn working(background: &mut Option<BoxFuture<'static, Background>>) -> Bac
     match background {
         Some(work) => work.await,
         None => std::future::pending().await,
-    }
-}
-
-fn exit_of(exit: process::Exit) -> Exit {
-    match exit.status {
-        ExitStatus::Code(code) => Exit::Code(code),
-        ExitStatus::Signal(signal) => Exit::Signal(signal),
     }
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::wire::{CallAnswer, CallItem, CallParams, ContentItem};
+use super::wire::calls::{CallAnswer, CallItem, CallParams, ContentItem, RAW_IMAGE, RawItem, RawPart};
 use crate::{
-    harness::{AbandonReason, FunctionResult, OutputPart, Report, render},
+    harness::{AbandonReason, FunctionResult, Report, render},
     native::rpc,
 };
 
@@ -18,11 +18,16 @@ pub(super) const EVIDENCE: &str = "item/completed";
 /// JSON-RPC: parameters are wrong. Codex tells the model only that the request failed.
 const INVALID_PARAMS: i64 = -32602;
 
+/// Calls that the provider told and Codex has not asked for; it does within milliseconds, or never.
+const TOLD: usize = 64;
+
 /// The calls of one Turn.
 #[derive(Debug)]
 pub(super) struct Calls {
     declared: BTreeSet<String>,
     calls: BTreeMap<String, Call>,
+    /// The model's own text of arguments, by call; nothing where one id has several.
+    told: BTreeMap<String, Option<String>>,
 }
 
 #[derive(Debug)]
@@ -57,12 +62,40 @@ pub(super) struct Step {
 
 impl Calls {
     pub(super) fn new(declared: impl IntoIterator<Item = String>) -> Self {
-        Self { declared: declared.into_iter().collect(), calls: BTreeMap::new() }
+        Self { declared: declared.into_iter().collect(), calls: BTreeMap::new(), told: BTreeMap::new() }
     }
 
     /// Forgets everything of the last Turn.
     pub(super) fn begin(&mut self) {
         self.calls.clear();
+        self.told.clear();
+    }
+
+    /// `rawResponseItem/completed` of a call or of its result.
+    pub(super) fn told(&mut self, RawItem { call_id, name, arguments, output }: RawItem) -> Option<Report> {
+        if let Some(parts) = output {
+            return self.entered(call_id, &parts);
+        }
+        let (name, arguments) = name.zip(arguments)?;
+        // What is no JSON is never asked for, and a native tool's call is none of ours.
+        let is_ours = self.declared.contains(&name) && serde_json::from_str::<&RawValue>(&arguments).is_ok();
+        if is_ours && (self.told.len() < TOLD || self.told.contains_key(&call_id)) {
+            self.told.entry(call_id).and_modify(|told| *told = None).or_insert(Some(arguments));
+        }
+        None
+    }
+
+    /// What the model reads of a result. `item/completed` shows an image as it was written also where Codex could not read it and gives the model a
+    /// text in its place (R-FN-6).
+    fn entered(&mut self, call_id: String, parts: &[RawPart]) -> Option<Report> {
+        let call = self.calls.get_mut(&call_id)?;
+        let (Phase::Answered { answer, .. } | Phase::Applied { answer }) = &call.phase else { return None };
+        let written = answer.content_items.iter().filter(|item| item.image_url.is_some()).count();
+        let entered = parts.iter().filter(|part| part.kind == RAW_IMAGE).count();
+        (entered < written).then(|| {
+            call.phase = Phase::Abandoned;
+            Report::AnswerDiffers { call_id }
+        })
     }
 
     /// `item/tool/call` of the running Turn.
@@ -73,12 +106,9 @@ impl Calls {
         }
         let Some(call) = self.calls.get_mut(&params.call_id) else {
             let (call_id, name) = (params.call_id, params.tool);
-            let report = Report::Call {
-                call_id: call_id.clone(),
-                name: name.clone(),
-                arguments: arguments.clone(),
-                exact: false,
-            };
+            let told = self.told.get_mut(&call_id).and_then(Option::take);
+            let (exact, shown) = (told.is_some(), told.unwrap_or_else(|| arguments.clone()));
+            let report = Report::Call { call_id: call_id.clone(), name: name.clone(), arguments: shown, exact };
             let call =
                 Call { name, arguments, waiting: vec![id.to_owned()], open: 1, refused: 0, phase: Phase::Pending };
             self.calls.insert(call_id, call);
@@ -190,8 +220,8 @@ fn refuse(id: &RawValue, why: &str, notice: Option<&'static str>) -> Step {
 
 /// The stated rendering (R-FN-9): Codex does not show the flag to the model.
 fn answer(result: &FunctionResult) -> CallAnswer {
-    let part = |OutputPart::Text(text)| ContentItem { kind: "inputText".into(), text: Some(text) };
-    CallAnswer { success: result.success, content_items: render(result, false).into_iter().map(part).collect() }
+    let content_items = render(result, false).into_iter().map(ContentItem::of).collect();
+    CallAnswer { success: result.success, content_items }
 }
 
 fn answer_line(id: &RawValue, answer: &CallAnswer) -> Option<Bytes> {

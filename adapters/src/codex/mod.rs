@@ -14,6 +14,7 @@ mod history;
 mod probe;
 mod schema;
 mod start;
+mod steering;
 mod turn;
 mod wire;
 
@@ -29,7 +30,7 @@ use tokio_util::task::TaskTracker;
 use self::probe::{Found, Seen};
 use crate::harness::{
     BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted, Placement,
-    PrepareError, Proof, Resume,
+    PrepareError, Proof, ProvedInputs, Resume,
 };
 use crate::native::lines::Room;
 
@@ -228,6 +229,19 @@ impl Harness for Codex {
         Box::pin(async move {
             let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &turn)).await.ok()??;
             Some(found.into_proof(&failure::Errors::unseen(), &failure::Cleaner::default()))
+        })
+    }
+
+    fn inputs_read(
+        &self,
+        home: &Path,
+        native_session_id: &str,
+        native_turn_id: &str,
+    ) -> BoxFuture<'_, Option<ProvedInputs>> {
+        let home = start::codex_home(home);
+        let (thread, turn) = (native_session_id.to_owned(), native_turn_id.to_owned());
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || history::inputs(&home, &thread, &turn)).await.unwrap_or_default()
         })
     }
 

@@ -4,7 +4,7 @@
 use std::{fmt, time::Duration};
 
 use super::Timing;
-use crate::harness::{Exit, Failure, FailureCode, NativeEnd, Report, Settlement};
+use crate::harness::{Exit, Failure, FailureCode, Finish, NativeEnd, Report, Settlement};
 
 /// How often an input is submitted again that Codex was too busy to take.
 const TRIES: u32 = 5;
@@ -55,6 +55,8 @@ pub(super) enum Event {
 pub(super) struct Ending {
     pub(super) status: Status,
     pub(super) at: Option<std::time::SystemTime>,
+    /// Neither a message nor a tool was shown, and nothing that could not be read.
+    pub(super) bare: bool,
 }
 
 /// The status in it.
@@ -528,12 +530,12 @@ fn failed(failure: Failure) -> NativeEnd {
     NativeEnd::Failed { failure, finish: None, at: None }
 }
 
-/// Codex has no field that tells how an answer ended, so `finish` stays absent (R-EVT-3).
+/// Codex has no field that tells how an answer ended. Only that there is none can be seen from its items; else `finish` stays absent (R-EVT-3).
 fn native_end(end: Ending, asked: bool) -> NativeEnd {
-    let Ending { status, at } = end;
+    let Ending { status, at, bare } = end;
     let broken = |message: &str| NativeEnd::Failed { failure: protocol_error(message), finish: None, at };
     match status {
-        Status::Completed => NativeEnd::Completed { finish: None, at },
+        Status::Completed => NativeEnd::Completed { finish: bare.then_some(Finish::NoOutput), at },
         Status::Failed(failure) => NativeEnd::Failed { failure, finish: None, at },
         Status::Interrupted if asked => NativeEnd::Interrupted { at },
         Status::Interrupted => broken("codex interrupted the Turn by itself"),

@@ -8,6 +8,12 @@ use serde_json::value::RawValue;
 use super::config::NoEnvironments;
 use crate::harness::{Image, InputPart, Usage};
 
+pub(super) mod calls;
+mod steering;
+pub(super) mod web;
+
+pub(super) use steering::{TurnSteer, UserItem};
+
 /// A notification that the adapter acts upon.
 #[derive(Debug)]
 pub(super) enum Notification {
@@ -19,6 +25,8 @@ pub(super) enum Notification {
     ItemStarted(ItemNotice),
     /// `item/completed`.
     ItemCompleted(ItemNotice),
+    /// `rawResponseItem/completed`, where it is of use.
+    Raw(calls::RawNotice),
     /// `item/agentMessage/delta`.
     MessageDelta(Delta),
     /// `item/reasoning/summaryTextDelta`.
@@ -135,11 +143,12 @@ pub(super) struct WarningNotice {
 }
 
 /// Methods of the notifications that the adapter acts upon.
-const READ: [&str; 11] = [
+const READ: [&str; 12] = [
     "turn/started",
     "turn/completed",
     "item/started",
     "item/completed",
+    calls::RAW_ITEM,
     "item/agentMessage/delta",
     "item/reasoning/summaryTextDelta",
     "item/reasoning/textDelta",
@@ -155,7 +164,11 @@ pub(super) fn is_read(beginning: &[u8]) -> bool {
     let Some(rest) = beginning.strip_prefix(br#"{"method":""#) else { return true };
     let Some(end) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) else { return true };
     let (method, rest) = rest.split_at(end);
-    !rest.starts_with(br#"","params":"#) || READ.iter().any(|known| known.as_bytes() == method)
+    let Some(params) = rest.strip_prefix(br#"","params":"#) else { return true };
+    if method == calls::RAW_ITEM.as_bytes() {
+        return calls::is_of_use(params);
+    }
+    READ.iter().any(|known| known.as_bytes() == method)
 }
 
 impl Notification {
@@ -170,6 +183,8 @@ impl Notification {
             "turn/completed" => Self::TurnCompleted(serde_json::from_str(text)?),
             "item/started" => Self::ItemStarted(serde_json::from_str(text)?),
             "item/completed" => Self::ItemCompleted(serde_json::from_str(text)?),
+            calls::RAW_ITEM if !calls::is_of_use(text.as_bytes()) => return Ok(None),
+            calls::RAW_ITEM => Self::Raw(serde_json::from_str(text)?),
             "item/agentMessage/delta" => Self::MessageDelta(serde_json::from_str(text)?),
             "item/reasoning/summaryTextDelta" => Self::SummaryDelta(serde_json::from_str(text)?),
             "item/reasoning/textDelta" => Self::ReasoningDelta(serde_json::from_str(text)?),
@@ -186,6 +201,7 @@ impl Notification {
         match self {
             Self::TurnStarted(of) | Self::TurnCompleted(of) => (Some(&of.thread_id), Some(&of.turn.id)),
             Self::ItemStarted(of) | Self::ItemCompleted(of) => (Some(&of.thread_id), Some(&of.turn_id)),
+            Self::Raw(of) => (Some(&of.thread_id), Some(&of.turn_id)),
             Self::MessageDelta(of) | Self::SummaryDelta(of) | Self::ReasoningDelta(of) | Self::CommandOutput(of) => {
                 (Some(&of.thread_id), Some(&of.turn_id))
             }
@@ -200,7 +216,7 @@ impl Notification {
 #[derive(Debug)]
 pub(super) enum Item {
     /// What the user said: ours.
-    UserMessage,
+    UserMessage(UserItem),
     /// `agentMessage`.
     Message(MessageItem),
     /// `reasoning`.
@@ -209,8 +225,10 @@ pub(super) enum Item {
     Command(CommandItem),
     /// `fileChange`.
     FileChange(FileChangeItem),
+    /// `webSearch`.
+    WebSearch(web::SearchItem),
     /// `dynamicToolCall`.
-    Call(CallItem),
+    Call(calls::CallItem),
     /// Any other.
     Other(OtherItem),
 }
@@ -279,25 +297,6 @@ pub(super) struct ChangeKind {
     pub(super) move_path: Option<String>,
 }
 
-/// `dynamicToolCall`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CallItem {
-    pub(super) id: String,
-    #[serde(default)]
-    pub(super) status: String,
-    pub(super) success: Option<bool>,
-    pub(super) content_items: Option<Vec<ContentItem>>,
-}
-
-/// A part of a result, ours and Codex's. One of another type has no text.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub(super) struct ContentItem {
-    #[serde(default, rename = "type")]
-    pub(super) kind: String,
-    pub(super) text: Option<String>,
-}
-
 /// An item that has no type of its own here.
 #[derive(Debug, Deserialize)]
 pub(super) struct OtherItem {
@@ -321,36 +320,16 @@ impl Item {
         }
         let tag: Tag = serde_json::from_str(raw.get())?;
         Ok(match tag.kind.as_str() {
-            "userMessage" => Self::UserMessage,
+            "userMessage" => Self::UserMessage(serde_json::from_str(raw.get())?),
             "agentMessage" => Self::Message(serde_json::from_str(raw.get())?),
             "reasoning" => Self::Reasoning(serde_json::from_str(raw.get())?),
             "commandExecution" => Self::Command(serde_json::from_str(raw.get())?),
             "fileChange" => Self::FileChange(serde_json::from_str(raw.get())?),
+            "webSearch" => Self::WebSearch(serde_json::from_str(raw.get())?),
             "dynamicToolCall" => Self::Call(serde_json::from_str(raw.get())?),
             _ => Self::Other(serde_json::from_str(raw.get())?),
         })
     }
-}
-
-/// Parameters of `item/tool/call`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CallParams {
-    pub(super) thread_id: String,
-    pub(super) turn_id: String,
-    pub(super) call_id: String,
-    pub(super) namespace: Option<String>,
-    pub(super) tool: String,
-    /// As it came: numbers and order stay (R-API-3). A missing member is null.
-    pub(super) arguments: Option<Box<RawValue>>,
-}
-
-/// The answer to `item/tool/call`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CallAnswer {
-    pub(super) success: bool,
-    pub(super) content_items: Vec<ContentItem>,
 }
 
 /// The answer to `initialize`.
@@ -503,7 +482,21 @@ mod tests {
     fn only_notifications_that_nobody_reads_are_passed_over() {
         for (beginning, want) in [
             (r#"{"method":"turn/diff/updated","params":{"threadId":"t"#, false),
-            (r#"{"method":"rawResponseItem/completed","params":{"#, false),
+            (r#"{"method":"turn/plan/updated","params":{"#, false),
+            (r#"{"method":"rawResponseItem/completed","params":{"#, true),
+            (r#"{"method":"rawResponseItem/completed","params":{"turnId":"u","item":{"type":"message","id":""#, false),
+            (
+                r#"{"method":"rawResponseItem/completed","params":{"turnId":"u","item":{"type":"function_call","id""#,
+                true,
+            ),
+            (
+                r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"function_call_output","output":"t"#,
+                false,
+            ),
+            (
+                r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"function_call_output","output":[{"#,
+                true,
+            ),
             (r#"{"method":"item/completed","params":{"item""#, true),
             (r#"{"method":"applyPatchApproval","id":3,"params":{"#, true),
             (r#"{"id":3,"method":"turn/diff/updated","params":{"#, true),
@@ -565,7 +558,7 @@ mod tests {
     #[test]
     fn arguments_keep_their_text() {
         let given = r#"{"threadId":"T","turnId":"U","callId":"c","namespace":null,"tool":"f","arguments":{"z":1.0, "a":12345678901234567890123,"u":"\u00e9"}}"#;
-        let params: CallParams = serde_json::from_str(given).unwrap();
+        let params: calls::CallParams = serde_json::from_str(given).unwrap();
         assert_eq!(params.arguments.unwrap().get(), r#"{"z":1.0, "a":12345678901234567890123,"u":"\u00e9"}"#);
     }
 

@@ -1,6 +1,6 @@
 //! What a Session is run with (R-PRE-6), checked and past the wire.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 /// The frozen configuration of a Session. Credentials are not part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,10 @@ pub struct FunctionTool {
     pub description: String,
     /// JSON Schema of its arguments, the text as Core gave it (R-API-3).
     pub parameters: String,
+    /// How long a call may be without a result and without a report of progress.
+    pub silence_timeout: Option<Duration>,
+    /// How long a call may take in all.
+    pub max_duration: Option<Duration>,
 }
 
 /// A declaration does not admit a configuration.

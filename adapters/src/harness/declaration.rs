@@ -91,6 +91,12 @@ pub enum Capability {
     FunctionTools,
     /// Several calls may be open at once.
     ParallelFunctionCalls,
+    /// Inputs are added to a Turn that runs.
+    Steering,
+    /// The result of a function may have images.
+    FunctionResultImages,
+    /// An input may have images.
+    MessageImages,
     /// A Session goes on with its native history after its Executor is gone.
     SessionResume,
     /// How a Turn ended whose end was not seen is found in native history.
@@ -118,6 +124,8 @@ pub struct Limits {
     pub integer_64: bool,
     /// After how long the Harness gives up a call by itself, if ever.
     pub native_call_timeout: Option<std::time::Duration>,
+    /// Whether a failed result may have images.
+    pub failed_result_images: bool,
 }
 
 /// Which function names a Harness takes.

@@ -73,3 +73,21 @@ pub struct ProvedMessage {
     /// What it is, where the Harness says so.
     pub phase: Option<MessagePhase>,
 }
+
+/// What native history has of the inputs of a native turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProvedInputs {
+    /// Those that stand in it.
+    pub read: Vec<ProvedInput>,
+    /// Whether the turn's end stands in it too: then what is not among them was never read.
+    pub is_over: bool,
+}
+
+/// An input that stands in native history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProvedInput {
+    /// What stood beside it when it was written.
+    pub client_id: String,
+    /// The native message.
+    pub native_id: String,
+}

@@ -17,17 +17,19 @@ mod configuration;
 mod declaration;
 mod function;
 mod history;
+mod image;
 mod input;
 mod report;
 
 pub use configuration::{Configuration, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, Proved};
-pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render};
-pub use history::{HistoryFault, Proof, ProvedMessage, Resume};
+pub use function::{Disposition, FunctionOutput, FunctionResult, OutputPart, Presence, render};
+pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};
 pub use input::{Image, InputPart, MediaType};
 pub use report::{
-    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, MessagePhase, NativeEnd,
-    ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage, WebAction,
+    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, InputRefusal,
+    MessagePhase, NativeEnd, ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
+    WebAction,
 };
 
 /// A future that an adapter returns.
@@ -60,6 +62,15 @@ pub trait Harness: fmt::Debug + Send + Sync {
     /// Looks up in native history how a native turn ended, without starting anything. `None` where history does not prove an end. Nothing
     /// native of it runs any more.
     fn reconcile(&self, home: &Path, native_session_id: &str, native_turn_id: &str) -> BoxFuture<'_, Option<Proof>>;
+
+    /// Looks up in native history which inputs of a native turn were read (R-STE-3). `None` where history cannot be read. Nothing native of it
+    /// runs any more.
+    fn inputs_read(
+        &self,
+        home: &Path,
+        native_session_id: &str,
+        native_turn_id: &str,
+    ) -> BoxFuture<'_, Option<ProvedInputs>>;
 
     /// Starts the native process and its conversation, or goes on with the one of [`Launch::resume`] and with no other. No model input is sent. Whatever was started is gone again when this fails, or when
     /// the future is dropped.
@@ -126,6 +137,16 @@ pub enum Order {
         call_id: String,
         /// The result; the adapter renders it (R-FN-9).
         result: FunctionResult,
+    },
+    /// Add an input to the Turn that runs, behind those before it. It is written once the Harness can take it, and never to another Turn
+    /// (R-STE-2).
+    Steer {
+        /// The input, unique in the Turn.
+        input_id: String,
+        /// Stands beside the native message, so that its arrival can be recognised.
+        client_id: String,
+        /// Ordered parts.
+        input: Vec<InputPart>,
     },
     /// Stop the Turn: never sent to the Harness before it can take it, and followed by the ladder when the Harness does not obey (R-CAN-4).
     Interrupt,

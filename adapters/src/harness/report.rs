@@ -31,8 +31,10 @@ pub enum Report {
         /// What it is, where the Harness says so.
         phase: Option<MessagePhase>,
     },
-    /// The provider's answer broke off and is asked for again: open messages and reasoning are void (R-EVT-2).
+    /// The provider's answer broke off and is asked for again: open messages, reasoning and searches of the web are void (R-EVT-2).
     AnswerBroken,
+    /// The provider's answer was broken off for an input that was added: open messages and reasoning are void (R-EVT-2).
+    AnswerSteered,
     /// The model begins to reason.
     ReasoningStarted {
         /// Native id.
@@ -116,6 +118,27 @@ pub enum Report {
         /// Why.
         reason: AbandonReason,
     },
+    /// An input that was added to the Turn has been written to the Harness, or may have been (R-STE-1).
+    InputWritten {
+        /// The input.
+        input_id: String,
+    },
+    /// The Harness shows that it has the input now.
+    InputAccepted {
+        /// The input.
+        input_id: String,
+        /// What is proved.
+        evidence: InputEvidence,
+        /// The native message that proves it.
+        native_id: String,
+    },
+    /// It is proved that the input takes no part in the Turn, and never will in another one (R-STE-3).
+    InputRefused {
+        /// The input.
+        input_id: String,
+        /// Why.
+        why: InputRefusal,
+    },
     /// The Harness tries a provider request again.
     ProviderRetry(RetryOf),
     /// Usage of this Turn so far; replaces the one before (R-EVT-4).
@@ -129,7 +152,8 @@ pub enum Report {
     },
     /// The answer to [`Order::Ask`](super::Order::Ask). It is no native message, and begins and ends nothing.
     Standing(Standing),
-    /// The native end of the Turn is known. Settlement follows as [`Report::Settled`].
+    /// The native end of the Turn is known. Settlement follows as [`Report::Settled`]. An input that no report called written by now was not
+    /// written and will not be; of one that was there is no more evidence (R-STE-3).
     Ended(NativeEnd),
     /// The native end of the Turn stands in native history; the Harness itself did not live to tell it (R-EVT-7). Settlement follows as after
     /// [`Report::Ended`].
@@ -272,6 +296,18 @@ pub enum InputEvidence {
     Admitted,
 }
 
+/// Why an input took no part in its Turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputRefusal {
+    /// The Turn ended before the Harness read it.
+    TurnEnded,
+    /// The Harness does not take it.
+    NotTaken {
+        /// For a person, without addresses and bodies.
+        message: String,
+    },
+}
+
 /// How a native tool ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolEnd {
@@ -374,6 +410,8 @@ pub enum Finish {
     Stop,
     /// Cut short.
     Incomplete,
+    /// There is no answer: the Harness showed neither a message nor a tool.
+    NoOutput,
 }
 
 /// What failed.

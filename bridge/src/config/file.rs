@@ -59,6 +59,7 @@ struct ProviderEntry {
 struct LimitEntries {
     handle_life_ms: Option<u64>,
     result_evidence_ms: Option<u64>,
+    input_write_ms: Option<u64>,
     keep_alive_ms: Option<u64>,
     harness_start_ms: Option<u64>,
     settlement_ms: Option<u64>,
@@ -68,6 +69,7 @@ struct LimitEntries {
     max_line_bytes: Option<usize>,
     spool_bytes: Option<usize>,
     quiet_ms: Option<u64>,
+    retry_ms: Option<u64>,
     observer_ms: Option<u64>,
     turn_memory_bytes: Option<usize>,
     turn_log_bytes: Option<usize>,
@@ -151,6 +153,7 @@ impl LimitEntries {
         Ok(Limits {
             handle_life: time("handle_life_ms", self.handle_life_ms, usual.handle_life)?,
             result_evidence: time("result_evidence_ms", self.result_evidence_ms, usual.result_evidence)?,
+            input_write: time("input_write_ms", self.input_write_ms, usual.input_write)?,
             keep_alive: time("keep_alive_ms", self.keep_alive_ms, usual.keep_alive)?,
             harness_start: time("harness_start_ms", self.harness_start_ms, usual.harness_start)?,
             settlement: time("settlement_ms", self.settlement_ms, usual.settlement)?,
@@ -160,6 +163,7 @@ impl LimitEntries {
             max_line_bytes: size("max_line_bytes", self.max_line_bytes, usual.max_line_bytes)?,
             spool_bytes: size("spool_bytes", self.spool_bytes, usual.spool_bytes)?,
             quiet: time("quiet_ms", self.quiet_ms, usual.quiet)?,
+            retry: time("retry_ms", self.retry_ms, usual.retry)?,
             observer: time("observer_ms", self.observer_ms, usual.observer)?,
             turn_memory_bytes: size("turn_memory_bytes", self.turn_memory_bytes, usual.turn_memory_bytes)?,
             turn_log_bytes: size("turn_log_bytes", self.turn_log_bytes, usual.turn_log_bytes)?,

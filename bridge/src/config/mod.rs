@@ -62,6 +62,7 @@ pub(crate) struct Settings {
 pub(crate) struct Limits {
     pub(crate) handle_life: Duration,
     pub(crate) result_evidence: Duration,
+    pub(crate) input_write: Duration,
     pub(crate) keep_alive: Duration,
     pub(crate) harness_start: Duration,
     pub(crate) settlement: Duration,
@@ -72,6 +73,7 @@ pub(crate) struct Limits {
     pub(crate) spool_bytes: usize,
     pub(crate) turn_memory_bytes: usize,
     pub(crate) quiet: Duration,
+    pub(crate) retry: Duration,
     pub(crate) observer: Duration,
     pub(crate) turn_log_bytes: usize,
     pub(crate) turn_held_bytes: usize,
@@ -86,6 +88,7 @@ impl Default for Limits {
         Self {
             handle_life: Duration::from_secs(300),
             result_evidence: Duration::from_secs(10),
+            input_write: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
             harness_start: Duration::from_secs(20),
             settlement: Duration::from_secs(60),
@@ -96,6 +99,7 @@ impl Default for Limits {
             spool_bytes: 1 << 20,
             turn_memory_bytes: 1 << 20,
             quiet: Duration::from_secs(600),
+            retry: Duration::from_secs(600),
             observer: Duration::from_secs(10),
             turn_log_bytes: 1 << 30,
             turn_held_bytes: 8 << 20,

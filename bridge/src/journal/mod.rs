@@ -1,4 +1,4 @@
-//! What must survive `kill -9`: assignments, Executors, Turns, calls, results, native ids and process marks (R-DUR-1).
+//! What must survive `kill -9`: assignments, Executors, Turns, calls, results, inputs, native ids and process marks (R-DUR-1).
 //!
 //! One SQLite file, one connection, one thread that owns it. Operations that wait together are committed together, so
 //! that many Sessions share one flush of the disk. An operation is on disk when its method returns. The journal
@@ -9,6 +9,7 @@ mod error;
 mod executors;
 #[cfg(failpoints)]
 mod failpoint;
+mod inputs;
 mod meta;
 mod place;
 mod records;
@@ -34,8 +35,8 @@ use tokio::sync::{mpsc, watch};
 pub(crate) use self::{
     error::Error,
     records::{
-        CallRecord, EndRecord, ExecutorRecord, HistoryRecord, LastTurn, NewCall, NewTurn, Placement, ResultRecord,
-        SessionRecord, SessionRow, StoredResult, TurnRecord, TurnRow,
+        CallRecord, EndRecord, ExecutorRecord, HistoryRecord, InputRecord, LastTurn, NewCall, NewTurn, Placement,
+        ResultRecord, SessionRecord, SessionRow, StoredResult, TurnRecord, TurnRow,
     },
     retention::{EndedEvents, SessionName},
     turns::RESERVED,

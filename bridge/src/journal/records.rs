@@ -134,6 +134,21 @@ pub(crate) struct TurnRecord {
     pub(crate) unwritten: u64,
     /// How it ended, when it has.
     pub(crate) end: Option<EndRecord>,
+    /// The inputs that were added to it, in their order.
+    pub(crate) inputs: Vec<InputRecord>,
+}
+
+/// An input that was added to a Turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InputRecord {
+    /// Core's id of it; unique in the Turn.
+    pub(crate) input_id: String,
+    /// SHA-256 of its content (R-API-6).
+    pub(crate) hash: [u8; 32],
+    /// How far it came: `received`, `written`, `accepted`, `refused` or `outcome_unknown`.
+    pub(crate) phase: String,
+    /// What is proved of an accepted one (`consumed`, `admitted`), or why one was refused (`turn_ended`, `unsupported`).
+    pub(crate) detail: Option<String>,
 }
 
 /// What the newest Turns of a Session tell of it.

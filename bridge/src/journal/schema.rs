@@ -17,7 +17,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::{Error, Result};
 
 /// The migration at index n brings schema n to n + 1; `user_version` holds the number of those that were applied.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
 
 /// Marks the file as ours (`application_id`): "RBJ1".
 const APPLICATION: i64 = 0x5242_4A31;
@@ -127,6 +127,22 @@ ALTER TABLE turn ADD COLUMN events_gone INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE turn ADD COLUMN unwritten INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX turn_with_events ON turn (ended_ms) WHERE status IS NOT NULL AND events_gone = 0 AND acknowledged < last_sequence;
 CREATE INDEX session_released ON session (released_ms) WHERE released = 1;
+";
+
+/// What steering needs.
+const VERSION_3: &str = "
+-- An input that was added to a Turn. Its content is not kept: it is never written again.
+CREATE TABLE input (
+    row      INTEGER PRIMARY KEY,
+    turn     INTEGER NOT NULL REFERENCES turn (row),
+    input_id TEXT NOT NULL,
+    hash     BLOB NOT NULL,
+    phase    TEXT NOT NULL DEFAULT 'received'
+             CHECK (phase IN ('received', 'written', 'accepted', 'refused', 'outcome_unknown')),
+    -- What is proved of an accepted one, or why one was refused.
+    detail   TEXT,
+    UNIQUE (turn, input_id)
+) STRICT;
 ";
 
 /// Opens and locks the file, brings it up to date, and gives the connection and the state's id.

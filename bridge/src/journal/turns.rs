@@ -2,10 +2,14 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql};
 
-use super::{EndRecord, Error, Journal, NewTurn, Result, SessionRow, TurnRecord, TurnRow, calls};
+use super::{EndRecord, Error, Journal, NewTurn, Result, SessionRow, TurnRecord, TurnRow, calls, inputs};
 
 /// Sequences that a new Turn has reserved, and that are reserved at once later: one write for so many events.
+#[cfg(not(failpoints))]
 pub(crate) const RESERVED: u64 = 1 << 20;
+/// So few that a Turn of a test outgrows them, and more than the reports of one batch of it.
+#[cfg(failpoints)]
+pub(crate) const RESERVED: u64 = 64;
 
 /// The columns that [`read`] wants.
 macro_rules! select {
@@ -63,7 +67,7 @@ impl Journal {
                 .prepare_cached(select!("WHERE session = ?1 AND turn_id = ?2"))?
                 .query_row((session.0, &turn_id), read)
                 .optional()?;
-            Ok(found)
+            found.map(|found| inputs::with_inputs(connection, found)).transpose()
         })
         .await
     }
@@ -80,8 +84,8 @@ impl Journal {
         self.run(move |connection| {
             let mut select = connection
                 .prepare_cached(select!("WHERE session = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3"))?;
-            let found = select.query_map((session.0, before, limit), read)?.collect::<rusqlite::Result<_>>()?;
-            Ok(found)
+            let found = select.query_map((session.0, before, limit), read)?.collect::<rusqlite::Result<Vec<_>>>()?;
+            found.into_iter().map(|found| inputs::with_inputs(connection, found)).collect()
         })
         .await
     }
@@ -90,8 +94,8 @@ impl Journal {
     pub(crate) async fn open_turns(&self) -> Result<Vec<TurnRecord>> {
         self.run(|connection| {
             let mut select = connection.prepare_cached(select!("WHERE status IS NULL ORDER BY row"))?;
-            let found = select.query_map((), read)?.collect::<rusqlite::Result<_>>()?;
-            Ok(found)
+            let found = select.query_map((), read)?.collect::<rusqlite::Result<Vec<_>>>()?;
+            found.into_iter().map(|found| inputs::with_inputs(connection, found)).collect()
         })
         .await
     }
@@ -208,5 +212,6 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         events_gone: row.get("events_gone")?,
         unwritten: row.get::<_, i64>("unwritten")?.cast_unsigned(),
         end,
+        inputs: Vec::new(),
     })
 }

@@ -11,6 +11,7 @@ use crate::{
     session::{Grant, ResultOutcome, Snapshot},
     turn::{
         event::{Large, Waiting},
+        inputs::{self, InputState},
         machine::Phase,
     },
 };
@@ -43,7 +44,7 @@ pub(crate) fn turn(of: Snapshot) -> v1::Turn {
             Phase::Ended => v1::TurnPhase::Ended,
         }
         .into(),
-        inputs: Vec::new(),
+        inputs: of.inputs.iter().map(input).collect(),
         required_actions,
         last_sequence: of.last_sequence,
         acknowledged_sequence: of.acknowledged,
@@ -54,6 +55,23 @@ pub(crate) fn turn(of: Snapshot) -> v1::Turn {
         cancel_requested: of.cancel_requested,
         created_at: Some(of.created_at.into()),
         turn_id: of.turn_id,
+    }
+}
+
+/// An input as it stands.
+pub(crate) fn input(of: &InputState) -> v1::TurnInput {
+    let (phase, evidence, refusal) = match of.phase {
+        inputs::Phase::Received => (v1::InputPhase::Received, None, None),
+        inputs::Phase::Written => (v1::InputPhase::Written, None, None),
+        inputs::Phase::Accepted(evidence) => (v1::InputPhase::Accepted, Some(evidence), None),
+        inputs::Phase::Refused(reason) => (v1::InputPhase::Refused, None, Some(reason)),
+        inputs::Phase::OutcomeUnknown => (v1::InputPhase::OutcomeUnknown, None, None),
+    };
+    v1::TurnInput {
+        input_id: of.input_id.clone(),
+        phase: phase.into(),
+        evidence: evidence.map(|evidence| event_to::input_evidence(evidence).into()),
+        refusal: refusal.map(|reason| super::status::reason(reason).into()),
     }
 }
 
@@ -140,6 +158,9 @@ pub(crate) fn capability(of: Capability) -> v1::Capability {
         Capability::LocalEnvironment => v1::Capability::LocalEnvironment,
         Capability::FunctionTools => v1::Capability::FunctionTools,
         Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,
+        Capability::Steering => v1::Capability::Steering,
+        Capability::FunctionResultImages => v1::Capability::FunctionResultImages,
+        Capability::MessageImages => v1::Capability::MessageImages,
         Capability::SessionResume => v1::Capability::SessionResume,
         Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,
@@ -169,7 +190,7 @@ fn limits(of: Limits) -> v1::HarnessLimits {
         native_call_timeout_seconds: of
             .native_call_timeout
             .map_or(0, |timeout| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)),
-        failed_result_images: false,
+        failed_result_images: of.failed_result_images,
     }
 }
 

@@ -10,8 +10,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::{event_from, event_to, payload};
 use crate::turn::{
-    event::{Codec, Discard, Encoded, Event, Recovered, Recovery, Seen, SeenMessage},
-    incomplete,
+    event::{Codec, Discard, Encoded, Event, Recovered, Recovery, Seen, SeenInput, SeenMessage},
+    incomplete, inputs,
+    tool_errors::Failed,
 };
 
 /// Bytes of text that stand in one event; what goes beyond is a payload (R-API-7).
@@ -35,6 +36,10 @@ impl Codec for Protobuf {
 
     fn encode_usage(&self, usage: &Usage) -> Vec<u8> {
         event_to::usage(usage).encode_to_vec()
+    }
+
+    fn failed(&self, result: &[u8]) -> Option<Failed> {
+        super::result::stored(result).as_ref().and_then(Failed::of)
     }
 
     fn recovery(&self) -> Box<dyn Recovery> {
@@ -80,16 +85,24 @@ impl Recovery for Reading {
             Some(Kind::TurnEnded(e)) => {
                 found.ended = Some((event_from::status_name(e.status()).to_owned(), bytes.clone()));
             }
+            Some(Kind::TurnStarted(_)) => found.is_started = true,
+            Some(Kind::InputWritten(e)) => note_input(found, e.input_id, None),
+            Some(Kind::InputAccepted(e)) => {
+                let evidence = event_from::input_evidence(e.evidence());
+                note_input(found, e.input_id, Some(inputs::Phase::Accepted(evidence)));
+            }
+            Some(Kind::InputRefused(e)) => {
+                let reason = event_from::input_refusal(e.reason());
+                note_input(found, e.input_id, Some(inputs::Phase::Refused(reason)));
+            }
+            Some(Kind::InputOutcomeUnknown(e)) => {
+                note_input(found, e.input_id, Some(inputs::Phase::OutcomeUnknown));
+            }
             Some(
-                Kind::TurnStarted(_)
-                | Kind::MessageDelta(_)
+                Kind::MessageDelta(_)
                 | Kind::ReasoningDelta(_)
                 | Kind::ToolOutput(_)
                 | Kind::FunctionProgress(_)
-                | Kind::InputWritten(_)
-                | Kind::InputAccepted(_)
-                | Kind::InputRefused(_)
-                | Kind::InputOutcomeUnknown(_)
                 | Kind::ProviderRetry(_)
                 | Kind::Notice(_)
                 | Kind::EventsOmitted(_),
@@ -130,6 +143,13 @@ fn close(open: &mut Vec<(String, Open)>, item: &str) {
 fn note(found: &mut Recovered, item: &str, state: Seen) {
     if let Some(message) = found.messages.iter_mut().rev().find(|message| message.item == item) {
         message.state = state;
+    }
+}
+
+fn note_input(found: &mut Recovered, input_id: String, end: Option<inputs::Phase>) {
+    match found.inputs.iter_mut().find(|input| input.input_id == input_id) {
+        Some(input) => input.end = end,
+        None => found.inputs.push(SeenInput { input_id, end }),
     }
 }
 
@@ -221,6 +241,36 @@ mod tests {
     }
 
     #[test]
+    fn what_was_told_of_inputs_is_found() {
+        use adapters::harness::InputEvidence;
+
+        use crate::{refusal::Reason, turn::event::Native};
+
+        let ended =
+            |input_id: &str, reason| Event::InputRefused { input_id: input_id.into(), reason, message: String::new() };
+        let (evidence, native) = (InputEvidence::Consumed, "n".into());
+        let found = recover(&encode(&[
+            Event::TurnStarted { native: Native { session_id: "s".into(), turn_id: "t".into() } },
+            Event::InputWritten { input_id: "a".into() },
+            Event::InputWritten { input_id: "b".into() },
+            Event::InputAccepted { input_id: "b".into(), evidence, native },
+            ended("c", Reason::TurnEnded),
+            ended("d", Reason::Unsupported),
+            Event::InputOutcomeUnknown { input_id: "e".into() },
+        ]));
+        let want = [
+            ("a", None),
+            ("b", Some(inputs::Phase::Accepted(evidence))),
+            ("c", Some(inputs::Phase::Refused(Reason::TurnEnded))),
+            ("d", Some(inputs::Phase::Refused(Reason::Unsupported))),
+            ("e", Some(inputs::Phase::OutcomeUnknown)),
+        ];
+        let seen: Vec<_> = found.inputs.iter().map(|input| (input.input_id.as_str(), input.end)).collect();
+        assert!(found.is_started && !recover(&[]).is_started);
+        assert_eq!(seen, want);
+    }
+
+    #[test]
     fn an_end_that_is_there_is_found() {
         let end = End {
             status: Status::Unknown(UnknownCause::Unsettled),
@@ -228,6 +278,7 @@ mod tests {
             native_at: None,
             usage: None,
             reconciled: false,
+            tool_errors: Vec::new(),
         };
         let events = encode(&[Event::TurnEnded(end)]);
         let (status, bytes) = recover(&events).ended.unwrap();

@@ -1,7 +1,9 @@
 //! Events, wire to domain: what the start after a crash has to read.
 
-use adapters::harness::{FileEdit, FileEditKind, Tool, Usage, WebAction};
+use adapters::harness::{FileEdit, FileEditKind, InputEvidence, Tool, Usage, WebAction};
 use proto::v1;
+
+use crate::refusal::Reason;
 
 /// A tool, as its start told it.
 pub(crate) fn tool(of: Option<v1::Tool>) -> Tool {
@@ -13,7 +15,7 @@ pub(crate) fn tool(of: Option<v1::Tool>) -> Tool {
             Tool::FileChange { edits: change.edits.into_iter().map(edit).collect() }
         }
         Some(v1::tool::Kind::WebSearch(search)) => {
-            Tool::WebSearch { query: search.query, action: search.action.map(web_action) }
+            Tool::WebSearch { query: text(search.query), action: search.action.map(web_action) }
         }
         Some(v1::tool::Kind::Other(other)) => Tool::Other { name: other.name },
         None => Tool::Other { name: String::new() },
@@ -23,9 +25,11 @@ pub(crate) fn tool(of: Option<v1::Tool>) -> Tool {
 fn web_action(of: v1::web_search::Action) -> WebAction {
     use v1::web_search::Action;
     match of {
-        Action::Search(search) => WebAction::Search { queries: search.queries },
-        Action::OpenPage(page) => WebAction::OpenPage { url: page.url },
-        Action::FindInPage(find) => WebAction::FindInPage { url: find.url, pattern: find.pattern },
+        Action::Search(search) => {
+            WebAction::Search { queries: search.queries.into_iter().map(|query| text(Some(query))).collect() }
+        }
+        Action::OpenPage(page) => WebAction::OpenPage { url: text(page.url) },
+        Action::FindInPage(find) => WebAction::FindInPage { url: text(find.url), pattern: text(find.pattern) },
         Action::Other(other) => WebAction::Other { name: other.name },
     }
 }
@@ -47,6 +51,19 @@ fn text(of: Option<v1::Content>) -> String {
         Some(v1::content::Place::Text(text)) => text,
         Some(v1::content::Place::Payload(_)) | None => String::new(),
     }
+}
+
+/// What is proved about an input.
+pub(crate) fn input_evidence(of: v1::InputEvidence) -> InputEvidence {
+    match of {
+        v1::InputEvidence::Admitted => InputEvidence::Admitted,
+        v1::InputEvidence::Consumed | v1::InputEvidence::Unspecified => InputEvidence::Consumed,
+    }
+}
+
+/// Why an input was refused: what its event can have.
+pub(crate) fn input_refusal(of: v1::Reason) -> Reason {
+    if of == v1::Reason::TurnEnded { Reason::TurnEnded } else { Reason::Unsupported }
 }
 
 /// Usage of a Turn.

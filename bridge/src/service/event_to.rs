@@ -1,13 +1,16 @@
 //! Events, domain to wire.
 
 use adapters::harness::{
-    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, MessagePhase,
-    ReasoningText, Tool, ToolEnd, ToolStatus, Usage, WebAction,
+    AbandonReason, Disposition, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence,
+    MessagePhase, ReasoningText, Tool, ToolEnd, ToolStatus, Usage, WebAction,
 };
 use proto::v1::{self, event::Kind};
 
 use super::codec::Parts;
-use crate::turn::event::{Call, CancelCause, Discard, End, Event, Native, Omitted, Status, UnknownCause};
+use crate::turn::{
+    event::{Call, CancelCause, Discard, End, Event, Native, Omitted, Status, UnknownCause},
+    tool_errors::{Code, ToolError},
+};
 
 /// The kind of an event.
 pub(crate) fn kind(turn_id: &str, event: &Event, parts: &mut Parts) -> Kind {
@@ -177,22 +180,26 @@ fn tool(of: &Tool, parts: &mut Parts) -> v1::Tool {
         Tool::FileChange { edits } => v1::tool::Kind::FileChange(v1::FileChange {
             edits: edits.iter().map(|edit| file_edit(edit, parts)).collect(),
         }),
-        Tool::WebSearch { query, action } => {
-            v1::tool::Kind::WebSearch(v1::WebSearch { query: query.clone(), action: action.as_ref().map(web_action) })
-        }
+        Tool::WebSearch { query, action } => v1::tool::Kind::WebSearch(v1::WebSearch {
+            query: Some(parts.content(query)),
+            action: action.as_ref().map(|action| web_action(action, parts)),
+        }),
         Tool::Other { name } => v1::tool::Kind::Other(v1::OtherTool { name: name.clone() }),
     };
     v1::Tool { kind: Some(kind) }
 }
 
-fn web_action(of: &WebAction) -> v1::web_search::Action {
+fn web_action(of: &WebAction, parts: &mut Parts) -> v1::web_search::Action {
     use v1::web_search::Action;
     match of {
-        WebAction::Search { queries } => Action::Search(v1::WebSearchQueries { queries: queries.clone() }),
-        WebAction::OpenPage { url } => Action::OpenPage(v1::WebSearchPage { url: url.clone() }),
-        WebAction::FindInPage { url, pattern } => {
-            Action::FindInPage(v1::WebSearchFind { url: url.clone(), pattern: pattern.clone() })
+        WebAction::Search { queries } => {
+            Action::Search(v1::WebSearchQueries { queries: queries.iter().map(|query| parts.content(query)).collect() })
         }
+        WebAction::OpenPage { url } => Action::OpenPage(v1::WebSearchPage { url: Some(parts.content(url)) }),
+        WebAction::FindInPage { url, pattern } => Action::FindInPage(v1::WebSearchFind {
+            url: Some(parts.content(url)),
+            pattern: Some(parts.content(pattern)),
+        }),
         WebAction::Other { name } => Action::Other(v1::WebSearchOther { name: name.clone() }),
     }
 }
@@ -260,16 +267,30 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
             match finish {
                 Finish::Stop => v1::Finish::Stop,
                 Finish::Incomplete => v1::Finish::Incomplete,
+                Finish::NoOutput => v1::Finish::NoOutput,
             }
             .into()
         }),
         native_completed_at: end.native_at.map(Into::into),
         usage: end.usage.as_ref().map(usage),
         reconciled: end.reconciled,
-        tool_errors: Vec::new(),
+        tool_errors: end.tool_errors.iter().map(tool_error).collect(),
         output_matches_schema: None,
         finish_reason: String::new(),
     }
+}
+
+fn tool_error(of: &ToolError) -> v1::ToolError {
+    let code = match of.code {
+        Code::Failed(None) => v1::ToolErrorCode::Failed,
+        Code::Failed(Some(Disposition::NotExecuted)) => v1::ToolErrorCode::NotExecuted,
+        Code::Failed(Some(Disposition::OutcomeUnknown)) => v1::ToolErrorCode::OutcomeUnknown,
+        Code::Failed(Some(Disposition::ConnectionLost)) => v1::ToolErrorCode::ConnectionLost,
+        Code::Failed(Some(Disposition::NotConnected)) => v1::ToolErrorCode::NotConnected,
+        Code::Abandoned => v1::ToolErrorCode::Abandoned,
+    };
+    let (call_id, name, message) = (of.call_id.clone(), of.name.clone(), of.message.clone());
+    v1::ToolError { call_id, name, code: code.into(), message }
 }
 
 fn failure(of: &Failure) -> v1::Failure {

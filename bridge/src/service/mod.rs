@@ -27,15 +27,19 @@ mod observe;
 mod payload;
 mod reasons;
 mod request;
+mod result;
+mod seats;
 mod status;
+mod streams;
 mod watch;
 
 pub(crate) use answer::capability;
 pub(crate) use codec::{MAX_INLINE, Protobuf};
-pub(crate) use observe::Observers;
+use observe::Observation;
 use reasons::Reasons;
 pub(crate) use request::base_url;
 pub(crate) use status::status;
+pub(crate) use streams::Streams;
 
 /// Largest request that the bridge takes (R-API-7).
 pub(crate) const MAX_REQUEST: usize = 64 << 20;
@@ -47,16 +51,16 @@ pub(crate) const MAX_RESPONSE: usize = 7 << 19;
 pub(crate) struct Service {
     registry: Arc<Registry>,
     providers: Providers,
-    observers: Observers,
+    streams: Streams,
 }
 
 /// The service, ready to be served.
 pub(crate) fn server(
     registry: Arc<Registry>,
     providers: Providers,
-    observers: Observers,
+    streams: Streams,
 ) -> Reasons<RuntimeServer<Service>> {
-    let service = RuntimeServer::new(Service { registry, providers, observers });
+    let service = RuntimeServer::new(Service { registry, providers, streams });
     Reasons::over(service.max_decoding_message_size(MAX_REQUEST).max_encoding_message_size(MAX_RESPONSE))
 }
 
@@ -252,13 +256,16 @@ impl Runtime for Service {
         let v1::ObserveTurnRequest { assignment, turn_id, after_sequence } = request.into_inner();
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
         let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
-        let front = self.session(principal, session_id)?;
-        let name = turn_id.clone();
+        let key = Key { principal, session_id };
+        let front = self.registry.find(&key).map_err(status)?;
+        let (name, epoch) = (turn_id.clone(), fence.epoch);
         let reader = front
             .ask(|reply| Command::Observe { fence, turn_id, after: after_sequence, reply })
             .await
             .map_err(status)?;
-        Ok(Response::new(self.observers.stream(reader, name)))
+        let seat = self.streams.observations.take((key, name.clone(), epoch)).map_err(status)?;
+        let observation = Observation { reader, turn_id: name, keep_alive: self.streams.keep_alive };
+        Ok(Response::new(self.streams.open(observation, seat)))
     }
 
     async fn acknowledge_events(
@@ -283,10 +290,13 @@ impl Runtime for Service {
         let v1::ReadPayloadRequest { assignment, turn_id, payload_id } = request.into_inner();
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
         let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
-        let front = self.session(principal, session_id)?;
+        let key = Key { principal, session_id };
+        let front = self.registry.find(&key).map_err(status)?;
+        let (name, epoch) = (turn_id.clone(), fence.epoch);
         let part = payload::named(&payload_id);
         let read = front.ask(|reply| Command::ReadPayload { fence, turn_id, part, reply }).await.map_err(status)?;
-        Ok(Response::new(payload::stream(read)))
+        let seat = self.streams.parts.take((key, name.clone(), epoch)).map_err(status)?;
+        Ok(Response::new(self.streams.open(payload::Part::new(read, name), seat)))
     }
 
     async fn submit_function_results(
@@ -297,7 +307,7 @@ impl Runtime for Service {
         let v1::SubmitFunctionResultsRequest { assignment, results } = request.into_inner();
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
         let named: Vec<(String, String)> = results.iter().map(|r| (r.turn_id.clone(), r.call_id.clone())).collect();
-        let results = request::results(results).map_err(status)?;
+        let results = result::results(results).map_err(status)?;
         let front = self.session(principal, session_id)?;
         let outcomes = front.ask(|reply| Command::Submit { fence, results, reply }).await.map_err(status)?;
         let outcomes = named.into_iter().zip(outcomes).map(|((turn_id, call_id), outcome)| v1::FunctionResultOutcome {
@@ -312,16 +322,27 @@ impl Runtime for Service {
         &self,
         request: Request<v1::ReportFunctionProgressRequest>,
     ) -> Result<Response<v1::ReportFunctionProgressResponse>, Status> {
-        self.caller(&request)?;
-        Err(status(Refusal::new(Reason::Unsupported, "not built")))
+        let principal = self.principal(&request)?;
+        let mut wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
+        let report = result::progress(wire).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let duplicate = front.ask(|reply| Command::Progress { fence, report, reply }).await.map_err(status)?;
+        Ok(Response::new(v1::ReportFunctionProgressResponse { duplicate }))
     }
 
     async fn steer_turn(
         &self,
         request: Request<v1::SteerTurnRequest>,
     ) -> Result<Response<v1::SteerTurnResponse>, Status> {
-        self.caller(&request)?;
-        Err(status(Refusal::new(Reason::Unsupported, "not built")))
+        let principal = self.principal(&request)?;
+        let mut wire = request.into_inner();
+        let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
+        let request = request::steer(wire).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let steered = front.ask(|reply| Command::Steer { fence, request, reply }).await.map_err(status)?;
+        let input = Some(answer::input(&steered.input));
+        Ok(Response::new(v1::SteerTurnResponse { input, duplicate: steered.duplicate }))
     }
 
     async fn cancel_turn(

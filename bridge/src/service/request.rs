@@ -1,37 +1,34 @@
 //! Requests, wire to domain. Everything is checked here once, with the path of the field that is wrong (R-API-2, R-API-9).
 
-use std::{collections::HashSet, path::PathBuf, time::Duration};
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider, OutputPart,
-    Placement, Presence, render,
-};
-use prost::Message as _;
+use adapters::harness::{Configuration, FunctionTool, Image, InputPart, ModelProtocol, ModelProvider, Placement};
 use proto::v1;
 use secrecy::SecretString;
 
 use crate::{
     config::Providers,
-    refusal::{Reason, Refusal, excerpt},
-    session::{Asked, Fence, PrepareRequest, StartRequest, Submitted},
+    refusal::{Refusal, excerpt},
+    session::{Asked, Fence, PrepareRequest, StartRequest, SteerRequest},
 };
 
-type Checked<T> = Result<T, Refusal>;
+pub(super) type Checked<T> = Result<T, Refusal>;
 
-/// Results that one batch may have.
-const MAX_RESULTS: usize = 1024;
 /// Characters of text that the input of a Turn may have.
 const MAX_INPUT_CHARACTERS: usize = 1 << 20;
-/// Bytes of text that one result may have: a Harness repeats it in one line, which grows up to sixfold by escapes and must stay under the
-/// limit of lines.
-const MAX_RESULT: usize = 8 << 20;
+/// Bytes that one image of an input may have.
+const MAX_IMAGE: usize = 8 << 20;
+/// Bytes that the images of one input may have together: a Harness repeats them as base64 in one line, which must stay under the limit of lines.
+const MAX_IMAGES: usize = 32 << 20;
 /// Longest native settings.
 const MAX_HARNESS_CONFIG: usize = 16 << 10;
 /// Longest secret.
 const MAX_SECRET: usize = 16 << 10;
-/// Shortest and longest limit of a Turn.
-const SHORTEST_TURN: Duration = Duration::from_secs(1);
-const LONGEST_TURN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Shortest and longest limit of a Turn, or of a call.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Longest silence of a call.
+const LONGEST_SILENCE: Duration = Duration::from_secs(20 * 60);
 /// Longest wait of a cancel.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Wait of a cancel that names none.
@@ -118,13 +115,26 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
         instructions: wire.instructions,
         provider,
         harness_config: wire.harness_config,
-        functions: functions.into_iter().map(function).collect(),
+        functions: functions.into_iter().enumerate().map(function).collect::<Checked<_>>()?,
     };
     Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
 }
 
-fn function(of: v1::FunctionTool) -> FunctionTool {
-    FunctionTool { name: of.name, description: of.description, parameters: of.parameters }
+fn function((index, of): (usize, v1::FunctionTool)) -> Checked<FunctionTool> {
+    let v1::FunctionTool { name, description, parameters, silence_timeout, max_duration } = of;
+    let at = |member: &str| format!("configuration.tools.functions[{index}].{member}");
+    let silence_timeout = within(silence_timeout, SHORTEST..=LONGEST_SILENCE)
+        .ok_or_else(|| Refusal::invalid(at("silence_timeout"), "it is 1 second to 20 minutes"))?;
+    let max_duration = within(max_duration, SHORTEST..=LONGEST)
+        .ok_or_else(|| Refusal::invalid(at("max_duration"), "it is 1 second to 30 days"))?;
+    Ok(FunctionTool { name, description, parameters, silence_timeout, max_duration })
+}
+
+/// A limit that may be absent; none when it is out of its range.
+fn within(of: Option<prost_types::Duration>, range: RangeInclusive<Duration>) -> Option<Option<Duration>> {
+    let Some(wire) = of else { return Some(None) };
+    let limit: Option<Duration> = wire.try_into().ok();
+    limit.filter(|limit| range.contains(limit)).map(Some)
 }
 
 fn model_provider(of: v1::ModelProvider) -> Checked<ModelProvider> {
@@ -177,12 +187,27 @@ fn credentials(of: Vec<v1::Credential>) -> Checked<Option<SecretString>> {
 /// The start of a Turn.
 pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
     let turn_id = id(of.turn_id, "turn_id")?;
-    if of.input.is_empty() {
+    let input = input(of.input)?;
+    let max_duration = within(of.max_duration, SHORTEST..=LONGEST)
+        .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))?;
+    Ok(StartRequest { handle: of.handle, turn_id, input, max_duration })
+}
+
+/// An input that is added to a Turn.
+pub(crate) fn steer(of: v1::SteerTurnRequest) -> Checked<SteerRequest> {
+    let turn_id = id(of.turn_id, "turn_id")?;
+    let input_id = id(of.input_id, "input_id")?;
+    Ok(SteerRequest { turn_id, input_id, input: input(of.input)? })
+}
+
+/// The parts of an input.
+fn input(of: Vec<v1::InputPart>) -> Checked<Vec<InputPart>> {
+    if of.is_empty() {
         return Err(missing("input"));
     }
-    let mut input = Vec::with_capacity(of.input.len());
+    let mut input = Vec::with_capacity(of.len());
     let mut characters = 0usize;
-    for (index, part) in of.input.into_iter().enumerate() {
+    for (index, part) in of.into_iter().enumerate() {
         match part.part.ok_or_else(|| missing(&format!("input[{index}].part")))? {
             v1::input_part::Part::Text(text) if text.is_empty() => {
                 return Err(Refusal::invalid(format!("input[{index}].text"), "the text is empty"));
@@ -191,92 +216,37 @@ pub(crate) fn start(of: v1::StartTurnRequest) -> Checked<StartRequest> {
                 characters = characters.saturating_add(text.chars().count());
                 input.push(InputPart::Text(text));
             }
-            v1::input_part::Part::Image(_) => {
-                return Err(Refusal::invalid(format!("input[{index}].image"), "images are not taken"));
+            v1::input_part::Part::Image(given) => {
+                input.push(InputPart::Image(image(given, &format!("input[{index}].image"))?));
             }
         }
     }
+    image_bytes(&input)?;
     if characters > MAX_INPUT_CHARACTERS {
         return Err(Refusal::invalid("input", format!("the input has {characters} characters; 1048576 are taken")));
     }
-    let max_duration = of.max_duration.map(|wire| {
-        let most: Option<Duration> = wire.try_into().ok();
-        most.filter(|most| (SHORTEST_TURN..=LONGEST_TURN).contains(most))
-            .ok_or_else(|| Refusal::invalid("max_duration", "it is 1 second to 30 days"))
-    });
-    Ok(StartRequest { handle: of.handle, turn_id, input, max_duration: max_duration.transpose()? })
+    Ok(input)
 }
 
-/// A batch of results.
-pub(crate) fn results(of: Vec<v1::FunctionResult>) -> Checked<Vec<Submitted>> {
-    if of.is_empty() || of.len() > MAX_RESULTS {
-        return Err(Refusal::invalid("results", "a batch has 1 to 1024 results"));
+/// An image of an input: bytes of a size and of a form that every Harness reads (R-STA-1).
+fn image(of: v1::Image, at: &str) -> Checked<Image> {
+    if of.data.len() > MAX_IMAGE {
+        let found = of.data.len();
+        return Err(Refusal::invalid(format!("{at}.data"), format!("the image has {found} bytes; 8388608 are taken")));
     }
-    let mut seen = HashSet::new();
-    let mut submitted = Vec::with_capacity(of.len());
-    for (index, wire) in of.into_iter().enumerate() {
-        let at = |member: &str| format!("results[{index}].{member}");
-        let turn_id = id(wire.turn_id.clone(), &at("turn_id"))?;
-        if wire.call_id.is_empty() {
-            return Err(missing(&at("call_id")));
-        }
-        if !seen.insert((turn_id.clone(), wire.call_id.clone())) {
-            return Err(Refusal::invalid(at("call_id"), "the same call stands twice in the batch"));
-        }
-        let body = wire.encode_to_vec();
-        let call_id = wire.call_id.clone();
-        submitted.push(Submitted { turn_id, call_id, result: result(wire, &at)?, body });
-    }
-    Ok(submitted)
+    Image::check(&of.media_type, of.data.into()).map_err(|flaw| Refusal::invalid(at, flaw))
 }
 
-/// The content of a result; what is a matter of the result alone is told after what is known of its call (R-FN-5).
-fn result(of: v1::FunctionResult, at: &dyn Fn(&str) -> String) -> Checked<Result<FunctionResult, Refusal>> {
-    let error = match of.error {
-        None => Presence::Absent,
-        Some(error) => match error.value.ok_or_else(|| missing(&at("error.value")))? {
-            v1::nullable_text::Value::Null(_) => Presence::Null,
-            v1::nullable_text::Value::Text(text) => Presence::Value(text),
-        },
+/// The images of an input, together.
+fn image_bytes(input: &[InputPart]) -> Checked<()> {
+    let bytes_of = |part: &InputPart| match part {
+        InputPart::Image(image) => image.data.len(),
+        InputPart::Text(_) => 0,
     };
-    let output = match of.output {
-        None => Presence::Absent,
-        Some(output) => match output.value.ok_or_else(|| missing(&at("output.value")))? {
-            v1::function_output::Value::Null(_) => Presence::Null,
-            v1::function_output::Value::Text(text) => Presence::Value(FunctionOutput::Text(text)),
-            v1::function_output::Value::Parts(parts) => {
-                let mut texts = Vec::with_capacity(parts.parts.len());
-                for (index, part) in parts.parts.into_iter().enumerate() {
-                    match part.part.ok_or_else(|| missing(&at(&format!("output.parts[{index}].part"))))? {
-                        v1::output_part::Part::Text(text) => texts.push(OutputPart::Text(text)),
-                        v1::output_part::Part::Image(_) => {
-                            return Err(Refusal::invalid(
-                                at(&format!("output.parts[{index}].image")),
-                                "images are not taken",
-                            ));
-                        }
-                    }
-                }
-                Presence::Value(FunctionOutput::Parts(texts))
-            }
-        },
-    };
-    let invalid = |member: &str, text: &str| {
-        Err(Refusal::new(Reason::InvalidResult, text)
-            .at(member)
-            .with("http_status", 400)
-            .with("public_code", "invalid_request_error"))
-    };
-    Ok(match of.success {
-        Some(success) => {
-            let result = FunctionResult { success, error, output };
-            match render(&result, true).iter().map(|OutputPart::Text(text)| text.len()).sum::<usize>() {
-                ..=MAX_RESULT => Ok(result),
-                _ => invalid("output", "a result has at most 8 MiB of text"),
-            }
-        }
-        None => invalid("success", "whether the function succeeded is not said"),
-    })
+    match input.iter().map(bytes_of).sum::<usize>() {
+        ..=MAX_IMAGES => Ok(()),
+        found => Err(Refusal::invalid("input", format!("the images have {found} bytes; 33554432 are taken"))),
+    }
 }
 
 /// How long a cancel waits.
@@ -286,11 +256,11 @@ pub(crate) fn wait(of: Option<prost_types::Duration>) -> Checked<Duration> {
     wait.filter(|wait| *wait <= MAX_WAIT).ok_or_else(|| Refusal::invalid("wait", "a wait is 0 to 60 seconds"))
 }
 
-fn missing(field: &str) -> Refusal {
+pub(super) fn missing(field: &str) -> Refusal {
     Refusal::invalid(field, "this must be set")
 }
 
-fn unknown_enum(field: &str, known: &str) -> Refusal {
+pub(super) fn unknown_enum(field: &str, known: &str) -> Refusal {
     Refusal::invalid(field, format!("unknown value; known are: {known}"))
 }
 
@@ -336,24 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_a_success_flag_is_judged_after_its_call() {
-        let wire = v1::FunctionResult { turn_id: "t".into(), call_id: "c".into(), ..Default::default() };
-        let submitted = results(vec![wire.clone()]).unwrap();
-        assert_eq!(submitted[0].result.as_ref().unwrap_err().reason, Reason::InvalidResult);
-        assert_eq!(results(vec![wire.clone(), wire]).unwrap_err().field.as_deref(), Some("results[1].call_id"));
-        assert!(results(Vec::new()).is_err());
-    }
-
-    #[test]
     fn unset_oneofs_are_refused_with_their_path() {
-        let wire = v1::FunctionResult {
-            turn_id: "t".into(),
-            call_id: "c".into(),
-            success: Some(true),
-            error: Some(v1::NullableText { value: None }),
-            ..Default::default()
-        };
-        assert_eq!(results(vec![wire]).unwrap_err().field.as_deref(), Some("results[0].error.value"));
         assert_eq!(placement(None).unwrap_err().field.as_deref(), Some("placement"));
         let request = v1::StartTurnRequest {
             turn_id: "t".into(),

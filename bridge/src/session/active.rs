@@ -19,12 +19,18 @@ use crate::{
     turn::{
         calls::{self, Digest, Known},
         event::{Call, CancelCause, Event},
+        inputs,
         log::{FencedBy, Front, Log},
         machine::{Effect, Input, Phase, Turn},
     },
 };
 
+mod deadlines;
+mod steering;
 mod watch;
+
+pub(super) use deadlines::Deadlines;
+pub(super) use steering::{record as input_record, refusal as input_refusal};
 
 /// Between two tries to store the end of a Turn.
 const END_AGAIN: Duration = Duration::from_secs(1);
@@ -32,8 +38,11 @@ const END_AGAIN: Duration = Duration::from_secs(1);
 /// Between two tries to store calls that the journal did not take.
 const CALLS_AGAIN: Duration = Duration::from_millis(500);
 
+/// Between two tries to record that the file has everything again.
+const NOTE_AGAIN: Duration = Duration::from_millis(500);
+
 /// After how many more events a reservation that failed is tried again.
-const RESERVE_AGAIN: u64 = 1024;
+const RESERVE_AGAIN: u64 = RESERVED >> 10;
 
 /// A Turn that is not over.
 #[derive(Debug)]
@@ -52,15 +61,20 @@ pub(super) struct Active {
     reserve_at: u64,
     /// Whether the journal was told that the file does not take events.
     unwritten_noted: bool,
+    /// When the journal is told again that the file has everything, where it did not take that.
+    note_again: Option<Instant>,
     /// Calls that the journal did not take, and that nobody has seen.
     unstored: Option<Unstored>,
     orders: VecDeque<Order>,
     evidence: Vec<(Instant, String)>,
     waiters: Vec<(Instant, Reply<Snapshot>)>,
+    /// Those who wait for what becomes of an input.
+    inputs_awaited: Vec<steering::Waiter>,
     /// The end, until the journal has it.
     ending: Option<Ending>,
     ended: Option<Bytes>,
     watch: watch::Watch,
+    deadlines: Deadlines,
 }
 
 /// An end that nobody has seen.
@@ -93,6 +107,7 @@ pub(super) struct Begin {
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
     pub(super) max_duration: Option<Duration>,
+    pub(super) deadlines: Deadlines,
 }
 
 impl Active {
@@ -113,13 +128,16 @@ impl Active {
             acknowledged: 0,
             reserve_at: RESERVED / 2,
             unwritten_noted: false,
+            note_again: None,
             unstored: None,
             orders: VecDeque::from([Order::Start { input, client_id }]),
             evidence: Vec::new(),
             waiters: Vec::new(),
+            inputs_awaited: Vec::new(),
             ending: None,
             ended: None,
-            watch: watch::Watch::new(Instant::now(), begin.max_duration, shared.limits.quiet),
+            watch: watch::Watch::new(Instant::now(), begin.max_duration, &shared.limits),
+            deadlines: begin.deadlines,
         }
     }
 
@@ -165,7 +183,9 @@ impl Active {
         let ending = self.ending.iter().map(|ending| ending.next_try);
         let storage = self.unstored.iter().map(|unstored| unstored.next_try.min(unstored.give_up));
         let storage = storage.chain(self.recording.next_deadline().filter(|_| self.ending.is_none()));
+        let storage = storage.chain(self.note_again.filter(|_| self.ending.is_none()));
         let own = evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending);
+        let own = own.chain(self.deadlines.next()).chain(self.inputs_awaited_until());
         own.chain(storage).chain(self.watch_until()).min()
     }
 
@@ -176,6 +196,7 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
+        self.answer_for_all_inputs();
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -187,6 +208,7 @@ impl Active {
                 phase => phase,
             },
             required: self.machine.required_actions().collect(),
+            inputs: self.machine.inputs().to_vec(),
             last_sequence: self.recording.front().last_sequence(),
             acknowledged: self.acknowledged,
             usage: self.machine.usage().map(|usage| self.shared.codec.encode_usage(usage)),
@@ -205,7 +227,7 @@ impl Active {
                 self.stands(standing).await;
                 continue;
             }
-            self.heard();
+            self.watch.hear(&report, Instant::now());
             // What comes behind the settlement is the Executor's own end, and not this Turn's.
             if self.machine.end().is_none() {
                 self.step(Input::Report(report)).await;
@@ -250,6 +272,7 @@ impl Active {
 
     /// Takes a result that is on disk.
     pub(super) async fn result(&mut self, call_id: String, digest: Digest, result: FunctionResult) {
+        self.deadlines.end(&call_id);
         self.step(Input::Result { call_id, digest, result }).await;
         self.flush().await;
     }
@@ -265,6 +288,7 @@ impl Active {
     pub(super) async fn overdue(&mut self, now: Instant) {
         self.answer_waiters(now);
         self.keep_watch(now).await;
+        self.expire_calls(now).await;
         let (due, rest) = std::mem::take(&mut self.evidence).into_iter().partition::<Vec<_>, _>(|(at, _)| *at <= now);
         self.evidence = rest;
         for (_, call_id) in due {
@@ -341,6 +365,10 @@ impl Active {
         if first_unwritten > 0 || self.unwritten_noted {
             stored = self.shared.journal.events_unwritten(self.row, first_unwritten).await;
         }
+        if stored.is_ok() && !self.machine.inputs().is_empty() {
+            // All of them, since one that the journal did not take before must not stand open in a Turn that is over.
+            stored = self.shared.journal.input_phases(self.row, self.input_records()).await;
+        }
         if stored.is_ok() {
             stored = self.shared.journal.end_turn(self.row, ending.record.clone(), Some(ending.abandoned)).await;
         }
@@ -366,6 +394,7 @@ impl Active {
         for (_, reply) in self.waiters.drain(..) {
             drop(reply.send(Ok(snapshot.clone())));
         }
+        self.answer_for_all_inputs();
         let front = self.recording.front();
         let trace = front.trace();
         // What the file did not take is in memory only.
@@ -408,8 +437,20 @@ impl Active {
     /// Does what the machine asks for, or tells what happened instead.
     async fn perform(&mut self, effect: Effect) -> Result<(), Input> {
         match effect {
-            Effect::Emit(event) => self.recording.emit(event),
+            Effect::Emit(event) => {
+                self.note_call(&event);
+                self.recording.emit(event);
+            }
             Effect::Answer { call_id, result } => self.orders.push_back(Order::Answer { call_id, result }),
+            Effect::Steer { input_id, input } => {
+                let client_id = inputs::client_id(&self.turn_id, &input_id);
+                self.orders.push_back(Order::Steer { input_id, client_id, input });
+            }
+            Effect::StoreInput { input_id, .. } => {
+                let records = self.input_records().into_iter().filter(|record| record.input_id == input_id);
+                let stored = self.shared.journal.input_phases(self.row, records.collect()).await;
+                self.logged(stored, "the phase of an input");
+            }
             Effect::Interrupt => self.orders.push_back(Order::Interrupt),
             Effect::AwaitEvidence { call_id } => {
                 self.evidence.push((Instant::now() + self.shared.limits.evidence, call_id));
@@ -483,15 +524,26 @@ impl Active {
         if self.ending.is_some() {
             return;
         }
-        if !self.recording.write() && !self.unwritten_noted {
-            // Observers will have seen what the file lacks: a process that finds it so must not give these sequences again.
-            self.unwritten_noted = true;
-            let noted = self.shared.journal.events_unwritten(self.row, self.recording.first_unwritten()).await;
-            self.logged(noted, "that events are held in memory");
+        let is_stored = self.recording.write();
+        self.note_again = self.note_again.filter(|at| is_stored && *at > Instant::now());
+        if is_stored == self.unwritten_noted && self.note_again.is_none() {
+            self.note_unwritten().await;
         }
         // ORDER: a sequence is reserved on disk before it is given out, so that none is given twice after a power loss (R-DUR-2).
         self.reserve().await;
         self.recording.publish();
+    }
+
+    /// Tells the journal whether the file lacks events. What it lacks observers will have seen: a process that finds it so must not give these
+    /// sequences again, and one that finds them must not call them lost.
+    async fn note_unwritten(&mut self) {
+        let is_lacking = self.recording.is_unwritten();
+        let first = if is_lacking { self.recording.first_unwritten() } else { 0 };
+        let noted = self.shared.journal.events_unwritten(self.row, first).await;
+        // The file itself is marked too, where the journal does not take it.
+        self.unwritten_noted = is_lacking || noted.is_err();
+        self.note_again = noted.as_ref().err().filter(|_| !is_lacking).map(|_| Instant::now() + NOTE_AGAIN);
+        self.logged(noted, "whether events are held in memory");
     }
 
     /// Reserves more sequences once half of a block is left.

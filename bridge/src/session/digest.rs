@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use adapters::harness::{
-    Configuration, FunctionOutput, FunctionResult, FunctionTool, InputPart, ModelProtocol, ModelProvider, OutputPart,
-    Placement, Presence,
+    Configuration, Disposition, FunctionOutput, FunctionResult, FunctionTool, Image, InputPart, ModelProtocol,
+    ModelProvider, OutputPart, Placement, Presence,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -43,6 +43,16 @@ fn functions(of: &[FunctionTool], sum: &mut Sum) {
         sum.text(&function.name);
         sum.text(&function.description);
         sum.text(&function.parameters);
+    }
+    // Functions without limits have the digest that they had before there were limits.
+    for (index, function) in of.iter().enumerate() {
+        for (kind, limit) in [(1, function.silence_timeout), (2, function.max_duration)] {
+            if let Some(limit) = limit {
+                sum.tag(kind);
+                sum.count(index);
+                sum.bytes(&limit.as_nanos().to_le_bytes());
+            }
+        }
     }
 }
 
@@ -122,13 +132,15 @@ fn parts(input: &[InputPart], sum: &mut Sum) {
                 sum.tag(1);
                 sum.text(text);
             }
-            InputPart::Image(image) => {
-                sum.tag(2);
-                sum.text(image.media_type.name());
-                sum.bytes(&image.data);
-            }
+            InputPart::Image(of) => image(of, sum),
         }
     }
+}
+
+fn image(of: &Image, sum: &mut Sum) {
+    sum.tag(2);
+    sum.text(of.media_type.name());
+    sum.bytes(&of.data);
 }
 
 /// Digest of a function's result.
@@ -153,11 +165,25 @@ pub(crate) fn result(of: &FunctionResult) -> Digest {
         Presence::Value(FunctionOutput::Parts(parts)) => {
             sum.tag(3);
             sum.count(parts.len());
-            for OutputPart::Text(text) in parts {
-                sum.tag(1);
-                sum.text(text);
+            for part in parts {
+                match part {
+                    OutputPart::Text(text) => {
+                        sum.tag(1);
+                        sum.text(text);
+                    }
+                    OutputPart::Image(of) => image(of, &mut sum),
+                }
             }
         }
+    }
+    // A result without one has the digest that it had before there were dispositions.
+    if let Some(disposition) = of.disposition {
+        sum.tag(match disposition {
+            Disposition::NotExecuted => 1,
+            Disposition::OutcomeUnknown => 2,
+            Disposition::ConnectionLost => 3,
+            Disposition::NotConnected => 4,
+        });
     }
     sum.end()
 }
@@ -232,11 +258,18 @@ mod tests {
         for success in [false, true] {
             for error in [Presence::Absent, Presence::Null, Presence::Value(String::new())] {
                 for output in texts() {
-                    assert!(seen.insert(result(&FunctionResult { success, error: error.clone(), output })));
+                    let error = error.clone();
+                    assert!(seen.insert(result(&FunctionResult { success, error, output, disposition: None })));
                 }
             }
         }
-        assert_eq!(seen.len(), 42);
+        use Disposition::{ConnectionLost, NotConnected, NotExecuted, OutcomeUnknown};
+        for disposition in [NotExecuted, OutcomeUnknown, ConnectionLost, NotConnected] {
+            let (error, output) = (Presence::Absent, Presence::Absent);
+            let given = FunctionResult { success: false, error, output, disposition: Some(disposition) };
+            assert!(seen.insert(result(&given)));
+        }
+        assert_eq!(seen.len(), 46);
     }
 
     #[test]
@@ -265,7 +298,13 @@ mod tests {
             instructions: "i".into(),
             provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://p".into() },
             harness_config: String::new(),
-            functions: vec![FunctionTool { name: "f".into(), description: "d".into(), parameters: "{}".into() }],
+            functions: vec![FunctionTool {
+                name: "f".into(),
+                description: "d".into(),
+                parameters: "{}".into(),
+                silence_timeout: None,
+                max_duration: None,
+            }],
         }
     }
 
@@ -286,6 +325,8 @@ mod tests {
         check(Some("harness_config"), |c| c.harness_config.push_str("{}"));
         check(Some("tools.functions"), |c| c.functions.clear());
         check(Some("tools.functions"), |c| c.functions[0].parameters.push(' '));
+        check(Some("tools.functions"), |c| c.functions[0].silence_timeout = Some(Duration::from_secs(1)));
+        check(Some("tools.functions"), |c| c.functions[0].max_duration = Some(Duration::from_secs(1)));
         check(Some("model"), |c| {
             c.functions.clear();
             c.model.clear();

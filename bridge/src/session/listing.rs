@@ -170,7 +170,9 @@ mod tests {
         let limits = Limits {
             handle_life: Duration::ZERO,
             evidence: Duration::ZERO,
+            input_write: Duration::ZERO,
             quiet: Duration::ZERO,
+            retry: Duration::ZERO,
             max_executors: 1,
             idle: Duration::ZERO,
             watch: Duration::ZERO,
@@ -188,7 +190,7 @@ mod tests {
             capacity: Arc::new(Semaphore::new(1)),
             idle: Arc::new(IdleExecutors::default()),
             declared: Declared::default(),
-            drain: Arc::new(Drain::new(Duration::ZERO)),
+            drain: Arc::new(Drain::new(Duration::ZERO, Duration::ZERO)),
             keepers: Keepers::default(),
             tracker: TaskTracker::new(),
             stopping: CancellationToken::new(),

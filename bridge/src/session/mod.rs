@@ -20,6 +20,7 @@ use crate::{
     refusal::{Reason, Refusal},
     turn::{
         event::{Codec, Native, Waiting},
+        inputs::InputState,
         log,
         machine::Phase,
     },
@@ -40,6 +41,7 @@ mod owner;
 mod past;
 mod preparation;
 mod preparing;
+mod progress;
 mod reconcile;
 mod recording;
 pub(crate) mod recovery;
@@ -49,12 +51,15 @@ mod results;
 pub(crate) mod retention;
 mod standing;
 mod starting;
+mod steering;
 mod storing;
+mod unsettled;
 
 pub(crate) use assignment::Fence;
 pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};
 pub(crate) use idle::IdleExecutors;
 pub(crate) use listing::{Listed, Page, Scope, TurnsPage};
+pub(crate) use past::events_gone;
 pub(crate) use preparation::Grant;
 pub(crate) use recording::Bounds;
 pub(crate) use registry::Registry;
@@ -98,8 +103,12 @@ pub(crate) struct Limits {
     pub(crate) handle_life: Duration,
     /// How long the evidence of a written result may take (R-FN-6).
     pub(crate) evidence: Duration,
+    /// How long the answer to an added input waits for its write (R-STE-1).
+    pub(crate) input_write: Duration,
     /// How long a Harness may be quiet in a Turn before it is asked (R-EVT-10).
     pub(crate) quiet: Duration,
+    /// How long a Harness may ask its provider again without an answer (R-EVT-10).
+    pub(crate) retry: Duration,
     /// Executors that may exist at once (R-PRE-3).
     pub(crate) max_executors: u32,
     /// After how long an idle Executor closes (R-PRE-3).
@@ -204,6 +213,16 @@ pub(crate) enum Command {
         results: Vec<Submitted>,
         reply: Reply<Vec<ResultOutcome>>,
     },
+    Steer {
+        fence: Fence,
+        request: SteerRequest,
+        reply: Reply<Steered>,
+    },
+    Progress {
+        fence: Fence,
+        report: CallProgress,
+        reply: Reply<bool>,
+    },
     Cancel {
         fence: Fence,
         turn_id: String,
@@ -294,6 +313,22 @@ pub(crate) struct StartRequest {
     pub(crate) max_duration: Option<Duration>,
 }
 
+/// A request to add an input to a Turn.
+#[derive(Debug)]
+pub(crate) struct SteerRequest {
+    pub(crate) turn_id: String,
+    pub(crate) input_id: String,
+    pub(crate) input: Vec<InputPart>,
+}
+
+/// An input that was added to a Turn, as it stands.
+#[derive(Debug)]
+pub(crate) struct Steered {
+    pub(crate) input: InputState,
+    /// Whether it was there before.
+    pub(crate) duplicate: bool,
+}
+
 /// One submitted result; a result whose content is wrong is judged like the others before that is said (R-FN-5).
 #[derive(Debug)]
 pub(crate) struct Submitted {
@@ -302,6 +337,15 @@ pub(crate) struct Submitted {
     pub(crate) result: Result<FunctionResult, Refusal>,
     /// The stored form.
     pub(crate) body: Vec<u8>,
+}
+
+/// A report about a call that the application still works on.
+#[derive(Debug)]
+pub(crate) struct CallProgress {
+    pub(crate) turn_id: String,
+    pub(crate) call_id: String,
+    pub(crate) number: u64,
+    pub(crate) message: String,
 }
 
 /// What became of a result.
@@ -317,6 +361,8 @@ pub(crate) struct Snapshot {
     pub(crate) turn_id: String,
     pub(crate) phase: Phase,
     pub(crate) required: Vec<Waiting>,
+    /// The inputs that were added, in their order.
+    pub(crate) inputs: Vec<InputState>,
     pub(crate) last_sequence: u64,
     pub(crate) acknowledged: u64,
     /// Encoded by the codec.

@@ -199,6 +199,8 @@ impl Owner {
                 drop(reply.send(self.read_payload(&fence, &turn_id, part).await));
             }
             Command::Submit { fence, results, reply } => drop(reply.send(self.submit(&fence, results).await)),
+            Command::Steer { fence, request, reply } => self.steer(&fence, request, reply).await,
+            Command::Progress { fence, report, reply } => drop(reply.send(self.progress(&fence, report).await)),
             Command::Cancel { fence, turn_id, wait, reply } => self.cancel(&fence, &turn_id, wait, reply).await,
             Command::Forget { before, reply } => drop(reply.send(self.forget(before).await)),
             Command::EventsGone { turn_id, reply } => {
@@ -298,6 +300,7 @@ impl Owner {
     /// Does what follows from a Turn's last step: orders to the adapter, and what its end frees.
     pub(super) async fn follow(&mut self) {
         if let Some(turn) = &mut self.turn {
+            turn.answer_for_inputs(Instant::now());
             for order in turn.orders() {
                 self.slot.order(order);
             }

@@ -6,25 +6,38 @@ use adapters::harness::{AbandonReason, NativeEnd, Proof, ProvedMessage};
 use super::Shared;
 use crate::{
     journal::{SessionRecord, TurnRecord},
-    turn::event::{CancelCause, End, Event, Recovered, Seen, Status, UnknownCause},
+    turn::event::{CancelCause, End, Event, Native, Recovered, Seen, Status, UnknownCause},
 };
 
 /// What history proves of a Turn. Its processes are gone.
 pub(super) async fn proof(shared: &Shared, session: &SessionRecord, turn: &TurnRecord) -> Option<Proof> {
-    let history = session.history.as_ref()?;
-    let harness = shared.harnesses.get(history.harness.as_str())?;
-    let native_session_id = turn.native_session_id.as_ref().filter(|id| **id == history.native_session_id)?;
+    let native = native(session, turn)?;
+    let harness = shared.harnesses.get(session.history.as_ref()?.harness.as_str())?;
     let home = shared.state.join("sessions").join(&session.directory).join("home");
-    let proof = harness.reconcile(&home, native_session_id, turn.native_turn_id.as_ref()?).await?;
+    let proof = harness.reconcile(&home, &native.session_id, &native.turn_id).await?;
     // Codex notes an interrupt for whatever ends it in the middle of a Turn; it is the end of a Turn that was cancelled, and of no other.
     let is_cancelled = cancel_cause(turn).is_some();
     (is_cancelled || !matches!(proof.end, NativeEnd::Interrupted { .. })).then_some(proof)
 }
 
-/// The events that close a Turn, the end included.
-pub(super) fn closing(turn: &TurnRecord, found: Recovered, proof: Option<Proof>) -> (Vec<Event>, End) {
+/// The native turn, when it is known to have started in the history that the Session goes on with: no other is told (R-PRE-4).
+pub(super) fn native(session: &SessionRecord, turn: &TurnRecord) -> Option<Native> {
+    let history = &session.history.as_ref()?.native_session_id;
+    let session_id = turn.native_session_id.clone().filter(|id| id == history)?;
+    Some(Native { session_id, turn_id: turn.native_turn_id.clone()? })
+}
+
+/// The events that close a Turn, and its end. The native turn, where it started, is told first if it was not.
+pub(super) fn closing(
+    turn: &TurnRecord,
+    native: Option<Native>,
+    found: Recovered,
+    proof: Option<Proof>,
+) -> (Vec<Event>, End) {
     let lost = Status::Unknown(UnknownCause::ExecutionLost);
-    let mut events = Vec::new();
+    // The journal has the start before the file does: it is said first, unless it may have been seen (R-EVT-2).
+    let untold = native.filter(|_| !found.is_started && !found.is_lacking);
+    let mut events: Vec<_> = untold.map(|native| Event::TurnStarted { native }).into_iter().collect();
     let mut item_of_message = None;
     let (status, native_at, finish, usage) = match proof {
         None => (lost, None, None, found.usage),
@@ -44,7 +57,7 @@ pub(super) fn closing(turn: &TurnRecord, found: Recovered, proof: Option<Proof>)
     events.extend(found.closing.into_iter().filter(|event| !is_completed(event)));
     let abandoned = |call_id| Event::FunctionCallAbandoned { call_id, reason: AbandonReason::ExecutionLost };
     events.extend(found.open_calls.into_iter().map(abandoned));
-    (events, End { status, finish, native_at, usage, reconciled })
+    (events, End { status, finish, native_at, usage, reconciled, tool_errors: Vec::new() })
 }
 
 /// Completes the last message, unless that was seen; gives its item.
@@ -109,6 +122,7 @@ mod tests {
             reserved: 0,
             unwritten: 0,
             events_gone: false,
+            inputs: Vec::new(),
         }
     }
 
@@ -155,7 +169,7 @@ mod tests {
 
     #[track_caller]
     fn check(messages: &[(&str, &str, Seen)], want: &[Event]) {
-        let (events, end) = closing(&turn(None), found(messages), proof(completed(), Some("m")));
+        let (events, end) = closing(&turn(None), None, found(messages), proof(completed(), Some("m")));
         assert_eq!(events, [want, &[abandoned()]].concat());
         assert!(end.reconciled && end.status == Status::Completed && end.native_at.is_some(), "{end:?}");
     }
@@ -171,8 +185,22 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_only_the_journal_has_is_said_first() {
+        let native = || Some(Native { session_id: "thread".into(), turn_id: "native".into() });
+        let started = Event::TurnStarted { native: native().unwrap() };
+        let nothing = Recovered::default;
+        let (events, _) = closing(&turn(None), native(), nothing(), proof(completed(), Some("m")));
+        assert_eq!(events, [started.clone(), begins("m"), says("m")]);
+        assert_eq!(closing(&turn(None), native(), nothing(), None).0, [started]);
+        // It may have been seen, it was seen, or there was none.
+        assert_eq!(closing(&turn(None), native(), Recovered { is_lacking: true, ..nothing() }, None).0, []);
+        assert_eq!(closing(&turn(None), native(), Recovered { is_started: true, ..nothing() }, None).0, []);
+        assert_eq!(closing(&turn(None), None, nothing(), None).0, []);
+    }
+
+    #[test]
     fn without_a_proof_nothing_is_known() {
-        let (events, end) = closing(&turn(Some("requested")), found(&[("m", "m", Seen::Open)]), None);
+        let (events, end) = closing(&turn(Some("requested")), None, found(&[("m", "m", Seen::Open)]), None);
         assert_eq!(events, [discards("m"), abandoned()]);
         assert_eq!((end.status, end.reconciled), (Status::Unknown(UnknownCause::ExecutionLost), false));
     }
@@ -181,7 +209,7 @@ mod tests {
     fn the_status_is_that_of_history() {
         let failure = Failure { code: FailureCode::ServerError, message: "m".into(), http_status: None, exit: None };
         let failed = NativeEnd::Failed { failure: failure.clone(), finish: None, at: None };
-        let (_, end) = closing(&turn(None), found(&[]), proof(failed, None));
+        let (_, end) = closing(&turn(None), None, found(&[]), proof(failed, None));
         assert_eq!((end.status, end.reconciled), (Status::Failed(failure), true));
         for (cause, want) in [
             ("requested", CancelCause::Requested),
@@ -189,11 +217,11 @@ mod tests {
             ("released", CancelCause::Released),
         ] {
             let interrupted = NativeEnd::Interrupted { at: None };
-            let (_, end) = closing(&turn(Some(cause)), found(&[]), proof(interrupted, None));
+            let (_, end) = closing(&turn(Some(cause)), None, found(&[]), proof(interrupted, None));
             assert_eq!((end.status, end.reconciled), (Status::Cancelled(want), true));
         }
         // A completion wins over the cancel (R-CAN-5).
-        let (_, end) = closing(&turn(Some("requested")), found(&[]), proof(completed(), None));
+        let (_, end) = closing(&turn(Some("requested")), None, found(&[]), proof(completed(), None));
         assert_eq!(end.status, Status::Completed);
     }
 
@@ -202,8 +230,8 @@ mod tests {
         let usage = |total| Some(Usage { total: Some(total), ..Usage::default() });
         let seen = Recovered { usage: usage(1), ..Recovered::default() };
         let proof = Some(Proof { end: completed(), message: None, usage: usage(2) });
-        assert_eq!(closing(&turn(None), seen, proof).1.usage, usage(2));
+        assert_eq!(closing(&turn(None), None, seen, proof).1.usage, usage(2));
         let seen = Recovered { usage: usage(1), ..Recovered::default() };
-        assert_eq!(closing(&turn(None), seen, None).1.usage, usage(1));
+        assert_eq!(closing(&turn(None), None, seen, None).1.usage, usage(1));
     }
 }

@@ -3,23 +3,25 @@
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use adapters::{
-    harness::{AbandonReason, Proof, Usage},
+    harness::{AbandonReason, Proof, ProvedInputs, Usage},
     native::{environment::Mark, tree},
 };
 use bytes::Bytes;
 
 use super::{
     Shared,
-    active::reason_name,
+    active::{input_record, reason_name},
     boot::{Boot, Given},
-    reconcile,
+    reconcile, unsettled,
 };
 use crate::{
     clock,
     journal::{self, CallRecord, EndRecord, SessionRecord, SessionRow, TurnRecord},
     turn::{
-        event::{Event, Omitted},
-        log::{Kept, Log, Record, Recovered},
+        event::{Event, Native, Omitted, Status},
+        inputs::InputState,
+        log::{self, Kept, Log, Record, Recovered},
+        tool_errors,
     },
 };
 
@@ -60,8 +62,12 @@ pub(crate) async fn settle(
         let calls = shared.journal.calls_of(row).await?;
         let given = Given::by(&turn, &calls);
         let proof = reconcile::proof(shared, session, &turn).await;
-        let end = end_of(shared, &turn, &turns, Known { given, calls, boot: &boot, proof });
+        let read = unsettled::proved(shared, session, &turn).await;
+        let native = reconcile::native(session, &turn);
+        let known = Known { given, calls, boot: &boot, native, proof, read };
+        let (end, inputs) = end_of(shared, &turn, &turns, known);
         tracing::warn!(turn_id, status = end.status, "a Turn of an earlier run was ended");
+        shared.journal.input_phases(row, inputs.iter().map(input_record).collect()).await?;
         shared.journal.end_turn(row, end, Some(reason_name(AbandonReason::ExecutionLost))).await?;
     }
     // ORDER: behind the ends, so that a start that does not come so far is followed by one that knows as much.
@@ -74,13 +80,17 @@ struct Known<'a> {
     given: Given,
     calls: Vec<CallRecord>,
     boot: &'a Boot,
+    /// The native turn, where it is known to have started.
+    native: Option<Native>,
     /// What native history proves.
     proof: Option<Proof>,
+    /// What it has of the inputs that were added.
+    read: ProvedInputs,
 }
 
 /// The end of a Turn: the one that its file has already, else the one that native history proves, else `unknown`.
-fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> EndRecord {
-    let Known { mut given, calls, boot, proof } = known;
+fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) -> (EndRecord, Vec<InputState>) {
+    let Known { mut given, calls, boot, native, proof, read } = known;
     let path = turns.join(format!("{}.log", turn.start.number));
     let mut recovery = shared.codec.recovery();
     let recovered = Log::recover(&path, shared.limits.log, |_, event| recovery.take(&event));
@@ -96,9 +106,8 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
             (Some(log), last, recovery.end())
         }
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
-            // What cannot be read is put aside; the journal alone has the end of this Turn.
-            drop(std::fs::rename(&path, path.with_extension("unreadable")));
+            // The journal alone has the end of this Turn.
+            drop(log::put_aside(&path, &error));
             given.at_least = given.at_most;
             let log = Log::create(&path, shared.limits.log);
             let last = if log.is_ok() { 0 } else { given.at_most };
@@ -107,15 +116,20 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
     };
     let encode_usage = |usage: &Usage| shared.codec.encode_usage(usage);
     let ended_ms = clock::millis(clock::now());
-    if let Some((status, ended)) = found.ended {
+    if let Some((status, ended)) = found.ended.take() {
         let usage = found.usage.as_ref().map(encode_usage);
-        return EndRecord { status, ended: ended.to_vec(), last_sequence: last, ended_ms, usage };
+        let ended = ended.to_vec();
+        // A Turn that never started has written none.
+        let read = ProvedInputs { is_over: read.is_over || !found.is_started, ..read };
+        let (inputs, _) = unsettled::close(turn, &found, &read);
+        return (EndRecord { status, ended, last_sequence: last, ended_ms, usage }, inputs);
     }
 
     let mut sequence = boot.last_given(last, &given);
     if sequence > last || log.is_none() {
         // What the file lacks may have been seen.
         found.is_lacking = true;
+        found.is_started |= turn.native_turn_id.is_some();
         let kept = if log.is_some() { last } else { 0 };
         let is_open = |call: &&CallRecord| matches!(&*call.phase, "pending" | "result_stored" | "written");
         let (known, lost): (Vec<_>, Vec<_>) =
@@ -123,9 +137,16 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
         found.open_calls.retain(|id| known.iter().any(|call| call.start.call_id == *id));
         found.open_calls.extend(lost.into_iter().map(|call| call.start.call_id.clone()));
     }
-    let (closing, end) = reconcile::closing(turn, found, proof);
+    let (inputs, told) = unsettled::close(turn, &found, &read);
+    let (mut closing, mut end) = reconcile::closing(turn, native, found, proof);
+    if end.status == Status::Completed {
+        end.tool_errors = tool_errors::list(calls.iter().map(|call| ended(shared, call)));
+    }
     let name = end.status.name().to_owned();
     let usage = end.usage.as_ref().map(encode_usage);
+    // A start that is told only now comes before anything else (R-EVT-2).
+    let begun = closing.iter().take_while(|event| matches!(event, Event::TurnStarted { .. })).count();
+    closing.splice(begun..begun, told);
     let closing = closing.into_iter().chain([Event::TurnEnded(end)]);
     let mut records = Vec::new();
     let mut terminal = Bytes::new();
@@ -152,5 +173,12 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
     if let Some(Ok(Kept::Refused(error)) | Err(error)) = written {
         tracing::warn!(path = %path.display(), %error, "the end of a Turn is in the journal only");
     }
-    EndRecord { status: name, ended: terminal.to_vec(), last_sequence: sequence, ended_ms, usage }
+    (EndRecord { status: name, ended: terminal.to_vec(), last_sequence: sequence, ended_ms, usage }, inputs)
+}
+
+/// What the journal knows of a call whose Turn is over: one that did not come to an end of its own is abandoned.
+fn ended<'a>(shared: &Shared, call: &'a CallRecord) -> tool_errors::Ended<'a> {
+    let failed = call.result.as_ref().and_then(|result| shared.codec.failed(&result.body));
+    let is_abandoned = call.phase != "applied";
+    tool_errors::Ended { call_id: &call.start.call_id, name: &call.start.name, failed, is_abandoned }
 }

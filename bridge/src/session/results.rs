@@ -46,22 +46,30 @@ impl Owner {
     }
 
     async fn judged(&mut self, submitted: &Submitted) -> Answer<(Option<TurnRow>, Verdict, Digest)> {
-        let known: Option<(TurnRow, Known)> = match &self.turn {
-            Some(turn) if turn.id() == submitted.turn_id => {
-                turn.known(&submitted.call_id).map(|known| (turn.row, known))
-            }
-            Some(_) | None => self.known_past(&submitted.turn_id, &submitted.call_id).await?,
-        };
+        let known = self.known_call(&submitted.turn_id, &submitted.call_id).await?;
         // Content that is not valid equals nothing that is stored.
         let content = submitted.result.as_ref().map_or([0; 32], digest::result);
         Ok((known.map(|(row, _)| row), judge(content, known.map(|(_, known)| known)), content))
     }
+
+    /// What is known of a call of any Turn of the Session.
+    pub(super) async fn known_call(&mut self, turn_id: &str, call_id: &str) -> Answer<Option<(TurnRow, Known)>> {
+        match &self.turn {
+            Some(turn) if turn.id() == turn_id => Ok(turn.known(call_id).map(|known| (turn.row, known))),
+            Some(_) | None => self.known_past(turn_id, call_id).await,
+        }
+    }
 }
 
 fn refusal(verdict: Verdict, submitted: &Submitted) -> Option<Refusal> {
+    let of_content = || submitted.result.as_ref().err().filter(|_| verdict == Verdict::Accepted).cloned();
+    refusal_of(verdict).or_else(of_content)
+}
+
+/// Why nothing comes of what is about a call.
+pub(super) fn refusal_of(verdict: Verdict) -> Option<Refusal> {
     let (reason, text, status, code) = match verdict {
-        Verdict::Duplicate => return None,
-        Verdict::Accepted => return submitted.result.as_ref().err().cloned(),
+        Verdict::Duplicate | Verdict::Accepted => return None,
         Verdict::Unknown => (Reason::UnknownCall, "no such call in that Turn", 400, "invalid_request_error"),
         Verdict::Conflict => (Reason::ResultConflict, "another result is stored for the call", 409, "conflict_error"),
         Verdict::Cancelled => (Reason::TurnCancelled, "the Turn was cancelled", 409, "conflict_error"),

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::{
     Answer, Fence, Snapshot, StartRequest,
-    active::{Active, Begin},
+    active::{Active, Begin, Deadlines},
     digest, drain,
     executor::Slot,
     owner::Owner,
@@ -33,9 +33,9 @@ impl Owner {
         if self.turn.is_some() {
             return Err(Refusal::new(Reason::SessionBusy, "a Turn of the Session runs"));
         }
-        let native_session_id = match &self.slot {
+        let (native_session_id, deadlines) = match &self.slot {
             Slot::Live(live) if live.executor_id == executor_id && !live.closing => {
-                live.executor.native_session_id.clone()
+                (live.executor.native_session_id.clone(), Deadlines::new(&live.configuration.functions))
             }
             Slot::Live(_) | Slot::Preparing(_) | Slot::Empty | Slot::Unconfirmed(_) => {
                 return Err(Refusal::new(Reason::HandleExpired, "the Executor of the handle is gone; prepare again")
@@ -79,6 +79,7 @@ impl Owner {
             idempotency_prefix,
             log,
             max_duration,
+            deadlines,
         };
         let turn = Active::begin(&self.shared, begin, input);
         let snapshot = turn.snapshot();

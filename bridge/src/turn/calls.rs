@@ -3,7 +3,10 @@
 use adapters::harness::AbandonReason;
 use sha2::{Digest as _, Sha256};
 
-use super::event::{Call, Large};
+use super::{
+    event::{Call, Large},
+    tool_errors::{Ended, Failed},
+};
 
 /// Where a call is: `pending → result_stored → written → applied`, or `abandoned`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +51,19 @@ pub(super) struct CallState {
     pub(super) stored: Option<Digest>,
     /// Nobody has seen it, since it could not be stored yet (R-DUR-4).
     pub(super) hidden: bool,
+    /// What its result says of a failure.
+    pub(super) failed: Option<Failed>,
+    /// The bridge's own result, where the call's deadline was over.
+    pub(super) told: Option<Told>,
+}
+
+/// How far the bridge's own result of an abandoned call is, until the Harness shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// On its way.
+    Given,
+    /// Written; its evidence is awaited.
+    Written,
 }
 
 /// Bytes of arguments of open calls that are held in memory, and that one answer may have together (R-API-7).
@@ -56,7 +72,19 @@ const HELD_ARGUMENTS: usize = 5 << 19;
 impl CallState {
     /// A call that was just made.
     pub(super) fn new(call: Call) -> Self {
-        Self { call, large: None, phase: Phase::Pending, stored: None, hidden: false }
+        Self { call, large: None, phase: Phase::Pending, stored: None, hidden: false, failed: None, told: None }
+    }
+
+    /// Whether the evidence of a written result is awaited.
+    pub(super) fn awaits_evidence(&self) -> bool {
+        self.phase == Phase::Written || self.told == Some(Told::Written)
+    }
+
+    /// What is known of it at the end of its Turn.
+    pub(super) fn ended(&self) -> Ended<'_> {
+        let Call { call_id, name, .. } = &self.call;
+        let is_abandoned = matches!(self.phase, Phase::Abandoned(_));
+        Ended { call_id, name, failed: self.failed.clone(), is_abandoned }
     }
 
     /// Nobody asks for the arguments any more; the journal has them.
@@ -113,6 +141,11 @@ pub(crate) fn judge(content: Digest, known: Option<Known>) -> Verdict {
     }
 }
 
+/// Judges a report of the application about a call: one that has its result needs none.
+pub(crate) fn judge_progress(known: Option<Known>) -> Verdict {
+    judge(known.and_then(|known| known.stored).unwrap_or_default(), known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +165,8 @@ mod tests {
             (known(None, false, false), Verdict::Accepted),
         ] {
             assert_eq!(judge(same, known), want, "{known:?}");
+            let report = if want == Verdict::Conflict { Verdict::Duplicate } else { want };
+            assert_eq!(judge_progress(known), report, "{known:?}");
         }
     }
 }

@@ -7,6 +7,7 @@ use adapters::harness::{
 };
 use bytes::Bytes;
 
+use super::tool_errors::{Failed, ToolError};
 use crate::refusal::Reason;
 
 /// One event, before it has a sequence.
@@ -113,6 +114,8 @@ pub(crate) struct End {
     pub(crate) usage: Option<Usage>,
     /// Whether native history tells the end, and nothing else did (R-EVT-7).
     pub(crate) reconciled: bool,
+    /// Calls that did not succeed, in order; only of a completed Turn.
+    pub(crate) tool_errors: Vec<ToolError>,
 }
 
 /// Status of an ended Turn (R-EVT-3).
@@ -169,6 +172,9 @@ pub(crate) trait Codec: Send + Sync + std::fmt::Debug {
     /// Encodes the usage of a Turn for the journal.
     fn encode_usage(&self, usage: &Usage) -> Vec<u8>;
 
+    /// Reads in a stored result whether it says that its call failed.
+    fn failed(&self, result: &[u8]) -> Option<Failed>;
+
     /// Reads what an earlier process stored, event by event.
     fn recovery(&self) -> Box<dyn Recovery>;
 }
@@ -185,6 +191,8 @@ pub(crate) trait Recovery: Send {
 /// What the events of an earlier process leave open.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
+    /// Whether `turn_started` is among them.
+    pub(crate) is_started: bool,
     /// Closing events for the open items, in the order in which they were opened.
     pub(crate) closing: Vec<Event>,
     /// Calls that were shown and have neither a receipt nor an abandonment.
@@ -195,6 +203,8 @@ pub(crate) struct Recovered {
     pub(crate) messages: Vec<SeenMessage>,
     /// The last usage.
     pub(crate) usage: Option<Usage>,
+    /// The inputs that were told of.
+    pub(crate) inputs: Vec<SeenInput>,
     /// Status and encoded event of an end that is there already.
     pub(crate) ended: Option<(String, Bytes)>,
 }
@@ -208,6 +218,15 @@ pub(crate) struct SeenMessage {
     pub(crate) native: String,
     /// How far it came.
     pub(crate) state: Seen,
+}
+
+/// An input that Core may have heard of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeenInput {
+    /// Core's id.
+    pub(crate) input_id: String,
+    /// What it came to.
+    pub(crate) end: Option<super::inputs::Phase>,
 }
 
 /// How far a message came.

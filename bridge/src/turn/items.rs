@@ -71,11 +71,15 @@ impl Items {
         Some(self.open.remove(at).item)
     }
 
-    /// Closes what a provider's broken answer leaves: messages and reasoning. Tools run on.
-    pub(super) fn break_answer(&mut self) -> Vec<Event> {
-        let (broken, rest) = std::mem::take(&mut self.open).into_iter().partition(|o| !matches!(o.kind, Kind::Tool(_)));
+    /// Closes what a provider's broken answer leaves: messages, reasoning, and searches, which the provider makes itself. Other tools run on.
+    pub(super) fn break_answer(&mut self, why: Discard) -> Vec<Event> {
+        let is_of_answer = |kind: &Kind| match kind {
+            Kind::Message | Kind::Reasoning | Kind::Tool(Tool::WebSearch { .. }) => true,
+            Kind::Tool(Tool::Command { .. } | Tool::FileChange { .. } | Tool::Other { .. }) => false,
+        };
+        let (broken, rest) = std::mem::take(&mut self.open).into_iter().partition(|o| is_of_answer(&o.kind));
         self.open = rest;
-        close_all(broken, Discard::Retried)
+        close_all(broken, why)
     }
 
     /// Closes everything, in the order in which it was opened.
@@ -122,9 +126,13 @@ mod tests {
         let mut items = Items::default();
         items.open("m", Kind::Message);
         items.open("t", Kind::Tool(Tool::Other { name: "x".into() }));
+        items.open("w", Kind::Tool(Tool::WebSearch { query: String::new(), action: None }));
         items.open("r", Kind::Reasoning);
-        let events = items.break_answer();
-        assert_eq!(events.len(), 2);
+        let events = items.break_answer(Discard::Retried);
+        assert_eq!(events.len(), 3);
+        assert!(
+            matches!(&events[1], Event::ToolCompleted { item, end } if item == "w" && end.status == ToolStatus::Incomplete)
+        );
         assert!(matches!(&events[0], Event::MessageDiscarded { item, reason: Discard::Retried } if item == "m"));
         let rest = items.close_all(Discard::TurnEnded);
         assert!(

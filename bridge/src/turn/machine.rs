@@ -6,17 +6,25 @@
 use std::time::SystemTime;
 
 use adapters::harness::{
-    AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, NativeEnd, Report, Settlement, Standing, Usage,
+    AbandonReason, Exit, Failure, FailureCode, Finish, FunctionResult, InputPart, NativeEnd, Report, Settlement,
+    Standing, Usage,
 };
 
 use super::{
-    calls::{self, CallState, Digest, Known, Phase as CallPhase},
+    calls::{self, CallState, Digest, Known, Phase as CallPhase, Told},
     event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause, Waiting},
+    inputs::{self, InputState},
     items::{Items, Kind},
     stop::Stop,
+    tool_errors::{self, Failed},
 };
+use crate::refusal::Reason;
 
+mod deadline;
 mod limits;
+mod steering;
+
+pub(crate) use steering::closing as closing_input;
 
 /// One Turn.
 #[derive(Debug)]
@@ -26,14 +34,13 @@ pub(crate) struct Turn {
     idempotency_prefix: String,
     items: Items,
     calls: Vec<CallState>,
+    inputs: Vec<InputState>,
     usage: Option<Usage>,
     native: Option<Native>,
     cancel: Option<CancelCause>,
     failure: Option<Failure>,
     /// Why the bridge stopped it before anything else did.
     stop: Option<Stop>,
-    /// The Harness waits to ask its provider again.
-    retrying: bool,
     /// Native history told the end.
     reconciled: bool,
 }
@@ -73,12 +80,16 @@ pub(crate) enum Input {
     Stop(Stop),
     /// A result for a call that is pending is on disk.
     Result { call_id: String, digest: Digest, result: FunctionResult },
+    /// An input that is added is on disk.
+    Steer { input_id: String, content: Digest, input: Vec<InputPart> },
     /// A call could not be stored; it is not shown (R-DUR-4).
     NotStored { call_id: String },
     /// A call that could not be stored is stored now.
     StoredLate { call: Call },
     /// The time for evidence of a written result is over.
     Overdue { call_id: String },
+    /// The deadline of a call is over, and that it is abandoned is on disk.
+    Expired { call_id: String },
 }
 
 /// What has to be done, in order.
@@ -94,6 +105,10 @@ pub(crate) enum Effect {
     Emit(Event),
     /// Give a result to the adapter.
     Answer { call_id: String, result: FunctionResult },
+    /// Store an input's phase.
+    StoreInput { input_id: String, phase: inputs::Phase },
+    /// Give an input to the adapter.
+    Steer { input_id: String, input: Vec<InputPart> },
     /// Await the evidence of a written result.
     AwaitEvidence { call_id: String },
     /// Tell the adapter to interrupt.
@@ -121,12 +136,12 @@ impl Turn {
             idempotency_prefix,
             items: Items::default(),
             calls: Vec::new(),
+            inputs: Vec::new(),
             usage: None,
             native: None,
             cancel: None,
             failure: None,
             stop: None,
-            retrying: false,
             reconciled: false,
         }
     }
@@ -153,7 +168,10 @@ impl Turn {
     /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
     pub(crate) fn only_waits(&self) -> bool {
         let open: Vec<_> = self.calls.iter().filter(|c| c.phase.is_open()).collect();
-        let goes_on = self.is_stopping() || !self.items.are_closed() || !matches!(self.state, State::Running);
+        let goes_on = self.is_stopping()
+            || !self.items.are_closed()
+            || self.writes_input()
+            || !matches!(self.state, State::Running);
         !goes_on && !open.is_empty() && open.iter().all(|c| c.phase == CallPhase::Pending)
     }
 
@@ -199,6 +217,7 @@ impl Turn {
             Input::Fail(failure) => Ok(self.fail(failure)),
             Input::Stop(stop) => Ok(self.stop(stop)),
             Input::Result { call_id, digest, result } => Ok(self.result(call_id, digest, result)),
+            Input::Steer { input_id, content, input } => Ok(self.steer(input_id, content, input)),
             Input::NotStored { call_id } => {
                 if let Some(call) = self.call_mut(&call_id) {
                     call.hidden = true;
@@ -207,6 +226,7 @@ impl Turn {
             }
             Input::StoredLate { call } => Ok(self.stored_late(call)),
             Input::Overdue { call_id } => Ok(self.overdue(&call_id)),
+            Input::Expired { call_id } => Ok(self.expired(call_id)),
         }
     }
 
@@ -248,14 +268,13 @@ impl Turn {
         let Some(call) = self.call_mut(&call_id) else { return Vec::new() };
         call.stored = Some(digest);
         call.phase = CallPhase::Stored;
+        call.failed = Failed::of(&result);
         vec![Effect::Answer { call_id, result }]
     }
 
     fn overdue(&mut self, call_id: &str) -> Vec<Effect> {
         match self.call(call_id) {
-            Some(call)
-                if call.phase == CallPhase::Written && matches!(self.state, State::Running) && !self.is_stopping() =>
-            {
+            Some(call) if call.awaits_evidence() && matches!(self.state, State::Running) && !self.is_stopping() => {
                 self.unconfirmed("the Harness did not show the written result of a function call in time")
             }
             Some(_) | None => Vec::new(),
@@ -279,7 +298,6 @@ impl Turn {
         if let State::Ended(_) = self.state {
             return Err(self.misfit("something after the end"));
         }
-        self.retrying = matches!(report, Report::ProviderRetry(_));
         Ok(match report {
             Report::Started { native_turn_id } => match self.state {
                 State::Starting => {
@@ -305,7 +323,11 @@ impl Turn {
                 effects.push(Effect::Emit(Event::MessageCompleted { item, text, phase }));
                 effects
             }
-            Report::AnswerBroken => self.items.break_answer().into_iter().map(Effect::Emit).collect(),
+            Report::AnswerBroken => self.items.break_answer(Discard::Retried).into_iter().map(Effect::Emit).collect(),
+            Report::AnswerSteered => self.items.break_answer(Discard::Steered).into_iter().map(Effect::Emit).collect(),
+            Report::InputWritten { .. } | Report::InputAccepted { .. } | Report::InputRefused { .. } => {
+                self.input_reported(report)?
+            }
             Report::ReasoningStarted { id } => {
                 let item = self.items.open(&id, Kind::Reasoning);
                 emit(Event::ReasoningStarted { item, native: id })
@@ -345,6 +367,10 @@ impl Turn {
                         Effect::AwaitEvidence { call_id },
                     ]
                 }
+                Some(call) if call.told.is_some() => {
+                    call.told = Some(Told::Written);
+                    vec![Effect::AwaitEvidence { call_id }]
+                }
                 Some(_) | None => Vec::new(),
             },
             Report::AnswerApplied { call_id, evidence, success } => match self.call_mut(&call_id) {
@@ -355,6 +381,10 @@ impl Turn {
                         Effect::StorePhase { call_id: call_id.clone(), phase: CallPhase::Applied },
                         Effect::Emit(Event::FunctionResultApplied { call_id, evidence, success }),
                     ]
+                }
+                Some(call) if call.told.is_some() => {
+                    call.told = None;
+                    Vec::new()
                 }
                 Some(_) | None => return Err(self.misfit("a receipt for a call without a result")),
             },
@@ -379,8 +409,9 @@ impl Turn {
             Report::Notice { code, message } => emit(Event::Notice { code, message }),
             Report::Ended(end) => match self.state {
                 State::Starting | State::Running => {
+                    let effects = self.close_inputs(inputs::Phase::Refused(Reason::TurnEnded));
                     self.state = State::Settling(end);
-                    Vec::new()
+                    effects
                 }
                 State::Settling(_) | State::Ended(_) => return Err(self.misfit("a second end")),
             },
@@ -438,6 +469,11 @@ impl Turn {
 
     fn abandon(&mut self, call_id: String, reason: AbandonReason) -> Vec<Effect> {
         match self.call_mut(&call_id) {
+            // The Harness gave the call up although it had the bridge's own result: nothing is to be awaited.
+            Some(call) if call.told.is_some() => {
+                call.told = None;
+                Vec::new()
+            }
             // What nobody has seen is not taken back either.
             Some(call) if call.hidden => {
                 self.calls.retain(|c| c.call.call_id != call_id);
@@ -484,10 +520,10 @@ impl Turn {
 
     fn finish(&mut self, native: NativeEnd, confirmed: bool) -> Vec<Effect> {
         let interrupted = matches!(native, NativeEnd::Interrupted { .. });
-        if matches!(native, NativeEnd::Completed { .. }) && self.calls.iter().any(|c| c.phase == CallPhase::Written) {
+        if matches!(native, NativeEnd::Completed { .. }) && self.calls.iter().any(CallState::awaits_evidence) {
             self.unconfirmed("the Harness ended the Turn without showing the written result of a function call");
         }
-        let end = self.outcome(native, confirmed);
+        let mut end = self.outcome(native, confirmed);
         let abandoned = match &end.status {
             Status::Failed(Failure { code: FailureCode::HarnessExited, .. }) => AbandonReason::ExecutionLost,
             Status::Cancelled(CancelCause::BridgeStopped | CancelCause::Released) => AbandonReason::ExecutionLost,
@@ -496,12 +532,17 @@ impl Turn {
             }
         };
         let why = if interrupted { Discard::Interrupted } else { Discard::TurnEnded };
-        let mut effects: Vec<Effect> = self.items.close_all(why).into_iter().map(Effect::Emit).collect();
+        // Where the adapter told no end, what it was given may have been written.
+        let mut effects = self.close_inputs(inputs::Phase::OutcomeUnknown);
+        effects.extend(self.items.close_all(why).into_iter().map(Effect::Emit));
         self.calls.retain(|c| !c.hidden);
         for call in self.calls.iter_mut().filter(|c| c.phase.is_open()) {
             call.close(CallPhase::Abandoned(abandoned));
             let call_id = call.call.call_id.clone();
             effects.push(Effect::Emit(Event::FunctionCallAbandoned { call_id, reason: abandoned }));
+        }
+        if end.status == Status::Completed {
+            end.tool_errors = tool_errors::list(self.calls.iter().map(CallState::ended));
         }
         self.state = State::Ended(end.clone());
         effects.push(Effect::Finish { end, abandoned });
@@ -522,7 +563,7 @@ impl Turn {
             (None, true) => status,
         };
         let reconciled = self.reconciled && confirmed && self.failure.is_none() && self.stop.is_none();
-        End { status, finish, native_at, usage: self.usage, reconciled }
+        End { status, finish, native_at, usage: self.usage, reconciled, tool_errors: Vec::new() }
     }
 
     fn interrupted(&self) -> Status {

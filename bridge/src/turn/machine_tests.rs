@@ -26,6 +26,8 @@ fn name(effect: &Effect) -> String {
         Effect::StoreStarted(_) => "store_started".into(),
         Effect::StoreCall(_) => "store_call".into(),
         Effect::StorePhase { phase, .. } => format!("store({})", phase.name()),
+        Effect::StoreInput { phase, .. } => format!("store({})", phase.name()),
+        Effect::Steer { input_id, .. } => format!("steer({input_id})"),
         Effect::Answer { .. } => "answer".into(),
         Effect::AwaitEvidence { .. } => "await".into(),
         Effect::Interrupt => "interrupt".into(),
@@ -71,7 +73,7 @@ fn fail() -> Input {
     Input::Fail(Failure { code, message: String::new(), http_status: None, exit: None })
 }
 fn result(id: &str) -> Input {
-    let result = FunctionResult { success: true, error: Presence::Absent, output: Presence::Absent };
+    let result = FunctionResult { success: true, error: Presence::Absent, output: Presence::Absent, disposition: None };
     Input::Result { call_id: id.into(), digest: [1; 32], result }
 }
 fn written(id: &str) -> Input {
@@ -276,14 +278,9 @@ fn of_a_cancel_and_a_limit_the_first_names_the_end() {
 }
 
 #[test]
-fn silence_means_nothing_while_a_tool_or_a_call_is_open_and_less_while_a_retry_is() {
+fn silence_means_nothing_while_a_tool_or_a_call_is_open() {
     let command = || Tool::Command { command: "sleep".into(), directory: String::new() };
     let tool = |id: &str| report(Report::ToolStarted { id: id.into(), tool: command() });
-    let retry = || {
-        let retry =
-            adapters::harness::RetryOf { code: FailureCode::ServerError, http_status: None, message: String::new() };
-        report(Report::ProviderRetry(retry))
-    };
     for (inputs, want) in [
         (vec![], true),
         (vec![started()], true),
@@ -292,16 +289,13 @@ fn silence_means_nothing_while_a_tool_or_a_call_is_open_and_less_while_a_retry_i
         (vec![started(), call("c")], false),
         (vec![started(), call("c"), result("c"), written("c")], false),
         (vec![started(), call("c"), result("c"), written("c"), applied("c")], true),
-        (vec![started(), retry()], true),
-        (vec![started(), retry(), delta("m", "hi")], true),
     ] {
         let told = format!("{inputs:?}");
-        let retries = matches!(inputs.last(), Some(Input::Report(Report::ProviderRetry(_))));
         let mut turn = Turn::new("thread".into(), "s/t".into());
         for input in inputs {
             turn.on(input).unwrap();
         }
-        assert_eq!((turn.may_stall(), turn.is_retrying()), (want, retries), "{told}");
+        assert_eq!(turn.may_stall(), want, "{told}");
     }
 }
 
@@ -370,3 +364,88 @@ fn arguments_are_held_within_a_bound_and_while_somebody_asks_for_them() {
     }
     assert_eq!(turn.calls.iter().map(|c| c.call.arguments.len()).sum::<usize>(), 0);
 }
+
+fn expired(id: &str) -> Input {
+    Input::Expired { call_id: id.into() }
+}
+
+const EXPIRED: &str = "store_started turn_started store_call call abandoned(Deadline) answer";
+
+#[test]
+fn a_call_whose_deadline_is_over_is_abandoned_and_the_bridge_answers_it() {
+    check(vec![started(), call("c"), expired("c")], &format!("{EXPIRED} = Running"));
+    // A second end, and a result that raced with it, change nothing.
+    check(vec![started(), call("c"), expired("c"), expired("c")], &format!("{EXPIRED} = Running"));
+    // The receipt of the bridge's own result is no news for Core, whose call is over.
+    check(
+        vec![started(), call("c"), expired("c"), written("c"), applied("c"), completed(), settled(true)],
+        &format!("{EXPIRED} await completed = Ended"),
+    );
+    check(
+        vec![started(), call("c"), expired("c"), applied("c"), written("c"), completed(), settled(true)],
+        &format!("{EXPIRED} completed = Ended"),
+    );
+}
+
+#[test]
+fn the_bridges_own_result_needs_its_evidence_too() {
+    let overdue = || Input::Overdue { call_id: "c".into() };
+    let unconfirmed = format!("{EXPIRED} await interrupt failed(FunctionResultUnconfirmed) = Ended");
+    check(
+        vec![started(), call("c"), expired("c"), written("c"), overdue(), interrupted(), settled(true)],
+        &unconfirmed,
+    );
+    let differs = report(Report::AnswerDiffers { call_id: "c".into() });
+    check(vec![started(), call("c"), expired("c"), written("c"), differs, interrupted(), settled(true)], &unconfirmed);
+    check(
+        vec![started(), call("c"), expired("c"), written("c"), completed(), settled(true)],
+        &format!("{EXPIRED} await failed(FunctionResultUnconfirmed) = Ended"),
+    );
+    // The Harness gave the call up by itself: there is nothing to await.
+    let given_up = report(Report::CallAbandoned { call_id: "c".into(), reason: AbandonReason::NativeCancelled });
+    check(
+        vec![started(), call("c"), expired("c"), written("c"), given_up, overdue(), completed(), settled(true)],
+        &format!("{EXPIRED} await completed = Ended"),
+    );
+}
+
+#[test]
+fn a_deadline_ends_no_call_that_has_its_result_or_whose_turn_stops() {
+    check(
+        vec![started(), call("c"), result("c"), expired("c")],
+        "store_started turn_started store_call call answer = RequiresAction",
+    );
+    check(
+        vec![started(), call("c"), cancel(), expired("c")],
+        "store_started turn_started store_call call interrupt = Settling",
+    );
+    check(
+        vec![started(), call("c"), not_stored("c"), expired("c")],
+        "store_started turn_started store_call call = Running",
+    );
+}
+
+#[test]
+fn a_completed_turn_lists_the_calls_that_did_not_succeed() {
+    let failed = |id: &str| {
+        let (error, output) = (Presence::Value("boom".into()), Presence::Absent);
+        let result = FunctionResult { success: false, error, output, disposition: None };
+        Input::Result { call_id: id.into(), digest: [2; 32], result }
+    };
+    let listed = |end: Input| {
+        let mut turn = Turn::new("thread".into(), "s/t".into());
+        let inputs =
+            vec![started(), call("a"), call("b"), call("c"), expired("c"), result("b"), failed("a"), written("a")];
+        let inputs = inputs.into_iter().chain([applied("a"), applied("b"), applied("c"), end, settled(true)]);
+        inputs.for_each(|input| drop(turn.on(input).unwrap()));
+        let errors = turn.end().map(|end| end.tool_errors.clone()).unwrap_or_default();
+        errors.into_iter().map(|error| format!("{} {:?} {}", error.call_id, error.code, error.message)).collect()
+    };
+    let told: Vec<String> = listed(completed());
+    assert_eq!(told, ["a Failed(None) boom", "c Abandoned "]);
+    let told: Vec<String> = listed(interrupted());
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[path = "machine_tests/steering.rs"]
+mod steering;

@@ -2,10 +2,13 @@
 
 pub(crate) mod calls;
 pub(crate) mod event;
+pub(crate) mod inputs;
 mod items;
 pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod split;
 pub(crate) mod stop;
+pub(crate) mod tool_errors;
 
 pub(crate) use items::incomplete;
+pub(crate) use machine::closing_input;

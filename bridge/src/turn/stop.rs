@@ -11,6 +11,13 @@ pub(crate) enum Stop {
     Deadline,
     /// The Harness was silent for too long and proved nothing when it was asked.
     Stalled,
+    /// The Harness asked its provider again and again, and nothing came of it in time. How the last try failed.
+    Unanswered {
+        /// Its class.
+        code: FailureCode,
+        /// Its HTTP status.
+        http_status: Option<u16>,
+    },
 }
 
 impl Stop {
@@ -24,6 +31,12 @@ impl Stop {
                 exit: None,
             }),
             Self::Stalled => Status::Unknown(UnknownCause::Stalled),
+            Self::Unanswered { code, http_status } => Status::Failed(Failure {
+                code,
+                message: "the model provider was asked again for as long as that may take, and gave no answer".into(),
+                http_status,
+                exit: None,
+            }),
         }
     }
 }

@@ -18,6 +18,7 @@ pub enum Call {
     Acknowledge,
     ReadPayload,
     Submit,
+    Progress,
     Cancel,
     Get,
     List,
@@ -70,7 +71,7 @@ impl Target {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Bind,
         Self::Release,
         Self::Prepare,
@@ -80,6 +81,7 @@ impl Call {
         Self::Acknowledge,
         Self::ReadPayload,
         Self::Submit,
+        Self::Progress,
         Self::Cancel,
         Self::Get,
         Self::List,
@@ -136,6 +138,12 @@ impl Call {
             Self::Submit => {
                 let results = vec![text_result(&turn_id, "call-1", "42")];
                 client.submit_function_results(v1::SubmitFunctionResultsRequest { assignment, results }).await.map(drop)
+            }
+            Self::Progress => {
+                let (call_id, number) = ("call-1".into(), 1);
+                let bare = v1::ReportFunctionProgressRequest { assignment, turn_id, call_id, ..Default::default() };
+                let request = v1::ReportFunctionProgressRequest { number, ..bare };
+                client.report_function_progress(request).await.map(drop)
             }
             Self::Cancel => {
                 client.cancel_turn(v1::CancelTurnRequest { assignment, turn_id, wait: None }).await.map(drop)

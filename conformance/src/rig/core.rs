@@ -1,17 +1,23 @@
 //! What a Core does, in the few lines that a scenario wants to say: bind, prepare, start, observe, answer.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use anyhow::Context;
-use proto::client::{Refusal, Session, TurnEvents, text_input};
+use proto::client::{Client, Endpoint, Error, Refusal, Session, TurnEvents, text_input};
 use proto::v1;
 use proto::v1::event::Kind;
+use serde_json::json;
+use tokio::time;
 use uuid::Uuid;
 
-use super::Rig;
+use super::{Refused, Rig, refusal};
 
 /// The key of the model provider in all rigs. Nothing but the provider may ever see it.
 pub const MODEL_KEY: &str = "sk-rig-canary-4f1d0c2b";
+
+/// Between two questions for the same thing.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// The events of a Turn, to its end.
 #[derive(Debug, Clone, Default)]
@@ -109,6 +115,45 @@ impl Rig {
         Ok(session.turn_events(turn_id))
     }
 
+    /// The events of a Turn after a sequence, to its end, without looking again for a stream that is lost.
+    ///
+    /// # Errors
+    /// What the bridge refused, or a lost stream.
+    pub async fn observe(&self, session: &Session, turn_id: &str, after: u64) -> Result<Observed, Error> {
+        let client = Client::connect(Endpoint::Unix(self.place().socket().to_owned())).await?;
+        let mut events = client.with_patience(Duration::ZERO).observe(session.assignment().clone(), turn_id, after);
+        let mut seen = Observed::default();
+        while let Some(event) = events.next().await? {
+            seen.events.push(event);
+        }
+        Ok(seen)
+    }
+
+    /// A Turn `t-1` of a fresh Session that has made these calls, by name of the function and id of the call, and waits for their results. Then the
+    /// model says one word.
+    ///
+    /// # Errors
+    /// What the bridge refused, or a stream that stayed lost.
+    pub async fn waiting_turn(
+        &self,
+        functions: Vec<v1::FunctionTool>,
+        calls: &[(&str, &str)],
+    ) -> anyhow::Result<(Session, TurnEvents, Observed)> {
+        let made = calls.iter().map(|(name, id)| json!({"name": name, "call_id": id, "arguments": "{}"}));
+        let script = json!([
+            {"match": "look it up", "play": [{"calls": made.collect::<Vec<_>>()}]},
+            {"match": "function_call_output", "play": [{"text": {"chunks": ["Heard."]}}]},
+        ]);
+        self.provider.script(&script.to_string())?;
+        let session = self.session().await?;
+        let mut events = self.start_turn(&session, self.configuration(functions), "t-1", "look it up").await?;
+        let mut seen = Observed::default();
+        for _ in calls {
+            seen.call(&mut events).await?;
+        }
+        Ok((session, events, seen))
+    }
+
     /// A whole Turn without functions.
     ///
     /// # Errors
@@ -177,6 +222,18 @@ pub fn refused<T: Debug, E: Into<anyhow::Error>>(result: Result<T, E>, reason: v
     match refusal.filter(|refusal| refusal.reason == Some(reason)) {
         Some(refusal) => Ok(refusal.clone()),
         None => Err(error.context(format!("{reason:?} was due"))),
+    }
+}
+
+/// Asks until the answer is a refusal for this reason, and gives it.
+pub async fn until_refused<T: Debug>(reason: v1::Reason, ask: impl AsyncFn() -> Result<T, Error>) -> Refused {
+    let mut interval = time::interval(AGAIN);
+    loop {
+        let answer = ask().await;
+        if matches!(&answer, Err(error) if error.reason() == Some(reason)) {
+            return refusal(answer, reason);
+        }
+        interval.tick().await;
     }
 }
 

@@ -233,6 +233,10 @@ unary! {
     acknowledge_events(AcknowledgeEventsRequest) -> AcknowledgeEventsResponse;
     /// Hands in an atomic batch of function results (R-FN-5).
     submit_function_results(SubmitFunctionResultsRequest) -> SubmitFunctionResultsResponse;
+    /// Adds one input to a Turn that runs (R-STE-1).
+    steer_turn(SteerTurnRequest) -> SteerTurnResponse;
+    /// Says that the application still works on a call (R-FN-8).
+    report_function_progress(ReportFunctionProgressRequest) -> ReportFunctionProgressResponse;
     /// Cancels a Turn and waits for its settlement (R-CAN-1).
     cancel_turn(CancelTurnRequest) -> CancelTurnResponse;
     /// Asks for the state of a Turn.

@@ -138,6 +138,40 @@ impl Session {
         Ok(persist(&self.client, || self.client.submit_function_results(request.clone())).await?.outcomes)
     }
 
+    /// Adds one input to a Turn that runs, and answers when it is written or its outcome is known (R-STE-1).
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn steer(
+        &self,
+        turn_id: &str,
+        input_id: &str,
+        input: Vec<v1::InputPart>,
+    ) -> Result<v1::SteerTurnResponse, Error> {
+        let request = v1::SteerTurnRequest {
+            assignment: Some(self.assignment.clone()),
+            turn_id: turn_id.into(),
+            input_id: input_id.into(),
+            input,
+        };
+        persist(&self.client, || self.client.steer_turn(request.clone())).await
+    }
+
+    /// Says that the application still works on a call; true when that was no news. Reports of a call are numbered from 1.
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn progress(&self, turn_id: &str, call_id: &str, number: u64, message: &str) -> Result<bool, Error> {
+        let request = v1::ReportFunctionProgressRequest {
+            assignment: Some(self.assignment.clone()),
+            turn_id: turn_id.into(),
+            call_id: call_id.into(),
+            number,
+            message: message.into(),
+        };
+        Ok(persist(&self.client, || self.client.report_function_progress(request.clone())).await?.duplicate)
+    }
+
     /// Cancels a Turn and waits for its settlement, for as long as `wait` says: 0 to 60 s, `None` for the bridge's 15 s.
     ///
     /// # Errors

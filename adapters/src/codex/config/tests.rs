@@ -13,6 +13,8 @@ fn configuration(workspace: &Path) -> Configuration {
             name: "lookup".into(),
             description: "Looks it up.".into(),
             parameters: r#"{ "type":"object", "z":1.50, "a":{"maximum":12345678901234567890} }"#.into(),
+            silence_timeout: None,
+            max_duration: None,
         }],
     }
 }

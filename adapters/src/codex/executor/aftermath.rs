@@ -1,12 +1,49 @@
-//! What an owner still finds out once its process is gone.
+//! What an owner still does once its process is gone: the last reports, and what history proves.
 
-use super::{Event, Owner, Turn};
-use crate::{codex::history, harness::Proof};
+use super::{Event, Owner, Timer, Turn};
+use crate::{
+    codex::history,
+    harness::{Exit, Failure, FailureCode, Proof, Report},
+    native::{
+        process::{self, ExitStatus},
+        tree,
+    },
+};
 
 impl Owner {
+    /// The last reports: whatever was running ended with the process.
+    pub(super) async fn close(mut self) {
+        let exit = self.life.exit.map(exit_of);
+        if let (Some(seen), Some(exit)) = (self.life.exit, exit) {
+            let said = self.cleaner.clean_tail(&self.control.stderr_tail());
+            let foreign_signal = seen.is_foreign_signal();
+            self.consult_history(foreign_signal).await;
+            self.feed(Event::Exited { exit, foreign_signal, said }).await;
+        } else {
+            let message = "codex could not be ended".to_owned();
+            let failure = Failure { code: FailureCode::HarnessExited, message, http_status: None, exit: None };
+            self.feed(Event::Fault(failure)).await;
+            self.feed(Event::Expired(Timer::Settlement)).await;
+        }
+        let keeper = self.control.keeper_pid();
+        let survivors = match exit {
+            Some(_) => 0,
+            None => u32::try_from(tree::descendants(keeper).len()).unwrap_or(u32::MAX),
+        };
+        self.emit(Report::Closed { exit, survivors }).await;
+        let passed_over = self.lines.passed_over();
+        tracing::debug!(skipped = ?self.skipped, passed_over, ?exit, survivors, "an Executor is closed");
+        self.writer.close();
+        drop(self.control);
+        self.writers.close();
+        self.writers.wait().await;
+        drop(self.lock);
+    }
+
     /// The process is gone and did not tell the Turn's end: history may have it (R-EVT-7), with what the process did not live to tell.
     pub(super) async fn consult_history(&mut self, foreign_signal: bool) {
         let Some(native) = self.turn.as_ref().and_then(Turn::unended).map(str::to_owned) else { return };
+        self.consult_inputs(native.clone()).await;
         let turn_id = native.clone();
         let (home, thread) = (self.home.clone(), self.thread_id.clone());
         let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &native)).await;
@@ -22,5 +59,26 @@ impl Owner {
             self.emit(report).await;
         }
         self.feed(Event::Proved(end)).await;
+    }
+
+    /// Which inputs the Turn has read, where nobody was told (R-STE-3).
+    async fn consult_inputs(&mut self, native: String) {
+        // Before the start none was written.
+        if !self.steering.inputs.are_open() || !self.turn.as_ref().is_some_and(Turn::has_started) {
+            return;
+        }
+        let (home, thread) = (self.home.clone(), self.thread_id.clone());
+        let found = tokio::task::spawn_blocking(move || history::inputs(&home, &thread, &native)).await;
+        let Some(found) = found.unwrap_or_default() else { return };
+        for report in self.steering.inputs.proved(found) {
+            self.emit(report).await;
+        }
+    }
+}
+
+fn exit_of(exit: process::Exit) -> Exit {
+    match exit.status {
+        ExitStatus::Code(code) => Exit::Code(code),
+        ExitStatus::Signal(signal) => Exit::Signal(signal),
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// `Server overloaded; retry later.`
-const OVERLOADED: i64 = -32001;
+pub(super) const OVERLOADED: i64 = -32001;
 /// Most client errors; too large an input has −32602.
 const INVALID: [i64; 2] = [-32600, -32602];
 
@@ -33,6 +33,7 @@ impl Owner {
                 Ok(None) => self.skipped.unknown += 1,
                 Err(error) => {
                     self.skipped.malformed += 1;
+                    self.items.unread();
                     tracing::debug!(%method, column = error.column(), "skipped a notification that does not fit");
                 }
             },
@@ -73,6 +74,7 @@ impl Owner {
                 tracing::debug!(code = error.code, "an interrupt was refused");
                 Event::InterruptRefused
             }
+            (Asked::Steer, outcome) => return self.steered(outcome).await,
             (Asked::Clean, _) => Event::Cleaned,
             (Asked::Standing, outcome) => return self.stands(outcome).await,
         };
@@ -130,19 +132,36 @@ impl Owner {
             wire::Notification::TurnStarted(notice) => {
                 return self.feed(Event::Started { native: notice.turn.id }).await;
             }
-            wire::Notification::TurnCompleted(notice) => return self.completed(notice.turn).await,
+            wire::Notification::TurnCompleted(notice) => {
+                self.refuse_unread(&notice.turn.id).await;
+                return self.completed(notice.turn).await;
+            }
             wire::Notification::ItemStarted(notice) => match wire::Item::read(&notice.item) {
                 Ok(item) => self.items.started(item, &mut reports),
-                Err(_) => false,
+                Err(_) => {
+                    self.items.unread();
+                    false
+                }
             },
             wire::Notification::ItemCompleted(notice) => match wire::Item::read(&notice.item) {
                 Ok(wire::Item::Call(item)) => {
                     reports = self.calls.completed(item);
                     true
                 }
+                Ok(wire::Item::UserMessage(item)) => {
+                    self.input_read(item, &mut reports);
+                    true
+                }
                 Ok(item) => self.items.completed(item, &mut reports),
-                Err(_) => false,
+                Err(_) => {
+                    self.items.unread();
+                    false
+                }
             },
+            wire::Notification::Raw(notice) => {
+                reports.extend(self.calls.told(notice.item));
+                true
+            }
             wire::Notification::MessageDelta(delta) => self.items.message_delta(delta, &mut reports),
             wire::Notification::SummaryDelta(delta) => {
                 self.items.reasoning_delta(ReasoningText::Summary, delta, &mut reports)
@@ -204,8 +223,8 @@ impl Owner {
             }
             _ => Status::Unknown,
         };
-        let open_work = self.items.open_work();
-        self.feed(Event::Completed { native: turn.id, end: Ending { status, at }, open_work }).await;
+        let (open_work, bare) = (self.items.open_work(), self.items.are_bare());
+        self.feed(Event::Completed { native: turn.id, end: Ending { status, at, bare }, open_work }).await;
     }
 
     async fn requested(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) {
@@ -223,7 +242,7 @@ impl Owner {
     }
 
     async fn called(&mut self, id: &RawValue, params: Option<&RawValue>) {
-        let params = params.and_then(|params| serde_json::from_str::<wire::CallParams>(params.get()).ok());
+        let params = params.and_then(|params| serde_json::from_str::<wire::calls::CallParams>(params.get()).ok());
         let ours = params.filter(|params| {
             params.thread_id == self.thread_id
                 && self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.native() == Some(&*params.turn_id))

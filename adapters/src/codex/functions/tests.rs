@@ -1,5 +1,5 @@
 use super::*;
-use crate::harness::{FunctionOutput, Presence};
+use crate::harness::{FunctionOutput, Image, MediaType, OutputPart, Presence};
 
 fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.into()).unwrap()
@@ -17,13 +17,18 @@ fn params(call_id: &str, tool: &str, arguments: &str) -> CallParams {
 }
 
 fn result(success: bool, text: &str) -> FunctionResult {
-    FunctionResult { success, error: Presence::Absent, output: Presence::Value(FunctionOutput::Text(text.into())) }
+    let output = Presence::Value(FunctionOutput::Text(text.into()));
+    FunctionResult { success, error: Presence::Absent, output, disposition: None }
 }
 
 fn item(id: &str, status: &str, success: Option<bool>, texts: &[&str]) -> CallItem {
-    let part = |text: &&str| ContentItem { kind: "inputText".into(), text: Some((*text).into()) };
+    let part = |text: &&str| ContentItem::of(OutputPart::Text((*text).into()));
     let content_items = Some(texts.iter().map(part).collect());
     CallItem { id: id.into(), status: status.into(), success, content_items }
+}
+
+fn item_of(texts: &[&str]) -> CallItem {
+    item("c", "completed", Some(true), texts)
 }
 
 fn calls() -> Calls {
@@ -49,6 +54,8 @@ fn check(reports: &[Report], want: &[&str]) {
 
 const APPLIED: &str = r#"AnswerApplied { call_id: "c", evidence: "item/completed", success: true }"#;
 const WRITTEN: &str = r#"AnswerWritten { call_id: "c" }"#;
+const DIFFERS: &str = r#"AnswerDiffers { call_id: "c" }"#;
+const URL: &str = "data:image/png;base64,Ynl0ZXM=";
 const CANCELLED: &str = r#"CallAbandoned { call_id: "c", reason: NativeCancelled }"#;
 
 #[test]
@@ -68,6 +75,38 @@ fn a_call_is_reported_answered_and_applied() {
 }
 
 #[test]
+fn the_models_own_text_is_shown_where_it_was_told() {
+    let told = |calls: &mut Calls, call_id: &str, name: &str, arguments: &str| {
+        let (name, arguments) = (Some(name.into()), Some(arguments.into()));
+        assert_eq!(calls.told(RawItem { call_id: call_id.into(), name, arguments, output: None }), None);
+    };
+    let shown = |calls: &mut Calls, call_id: &str| {
+        let step = calls.requested(&raw("0"), params(call_id, "lookup", r#"{"a":1e+2}"#));
+        match &step.reports[..] {
+            [Report::Call { arguments, exact, .. }] => (arguments.clone(), *exact),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut calls = calls();
+    told(&mut calls, "exact", "lookup", r#" {"a":1e2, "a" : 1e2}"#);
+    assert_eq!(shown(&mut calls, "exact"), (r#" {"a":1e2, "a" : 1e2}"#.to_owned(), true));
+    let respelled = || (r#"{"a":1e+2}"#.to_owned(), false);
+    assert_eq!(shown(&mut calls, "untold"), respelled());
+    told(&mut calls, "broken", "lookup", r#"{"a":"#);
+    assert_eq!(shown(&mut calls, "broken"), respelled());
+    told(&mut calls, "native", "exec_command", "{}");
+    assert_eq!(shown(&mut calls, "native"), respelled());
+    // Which of the two Codex asks for cannot be told.
+    told(&mut calls, "twice", "lookup", "{}");
+    told(&mut calls, "twice", "lookup", r#"{"a":100}"#);
+    assert_eq!(shown(&mut calls, "twice"), respelled());
+    for n in 0..2 * TOLD {
+        told(&mut calls, &n.to_string(), "lookup", "{}");
+    }
+    assert!(calls.told.len() <= TOLD);
+}
+
+#[test]
 fn a_failed_result_says_so_in_its_text() {
     let mut calls = calls();
     pending(&mut calls, "7");
@@ -83,10 +122,56 @@ fn a_failed_result_says_so_in_its_text() {
 }
 
 #[test]
+fn an_image_that_codex_replaces_by_a_text_differs() {
+    let image = OutputPart::Image(Image { media_type: MediaType::Png, data: Bytes::from_static(b"bytes") });
+    let output = Presence::Value(FunctionOutput::Parts(vec![image]));
+    let given = FunctionResult { output, ..result(true, "") };
+    let shown = |item: ContentItem| CallItem { content_items: Some(vec![item]), ..item_of(&[]) };
+    for (shown, want) in [
+        (shown(ContentItem { kind: "inputImage".into(), text: None, image_url: Some(URL.into()) }), APPLIED),
+        (shown(ContentItem { kind: "inputImage".into(), text: None, image_url: None }), DIFFERS),
+        (item_of(&["image content omitted because it could not be processed"]), DIFFERS),
+    ] {
+        let mut calls = calls();
+        pending(&mut calls, "0");
+        let line = format!(
+            r#"{{"id":0,"result":{{"success":true,"contentItems":[{{"type":"inputImage","imageUrl":"{URL}"}}]}}}}"#
+        );
+        check_lines(&calls.answered("c", &given), &[&line]);
+        check(&calls.completed(shown), &[WRITTEN, want]);
+    }
+}
+
+#[test]
+fn an_image_that_the_model_does_not_get_differs_also_behind_the_receipt() {
+    let image = || OutputPart::Image(Image { media_type: MediaType::Png, data: Bytes::from_static(b"bytes") });
+    let output = Presence::Value(FunctionOutput::Parts(vec![image(), OutputPart::Text("a".into()), image()]));
+    let given = FunctionResult { output, ..result(true, "") };
+    let entered = |calls: &mut Calls, kinds: &[&str]| {
+        let output = Some(kinds.iter().map(|kind| RawPart { kind: (*kind).into() }).collect());
+        let told = calls.told(RawItem { call_id: "c".into(), output, ..RawItem::default() });
+        told.into_iter().collect::<Vec<_>>()
+    };
+    let shown = || CallItem { content_items: Some(answer(&given).content_items), ..item_of(&[]) };
+    for (kinds, want) in [
+        (&["input_image", "input_text", "input_image"][..], &[][..]),
+        (&["input_text", "input_text", "input_image"], &[DIFFERS]),
+    ] {
+        let mut calls = calls();
+        pending(&mut calls, "0");
+        check(&entered(&mut calls, kinds), &[]);
+        calls.answered("c", &given);
+        check(&calls.completed(shown()), &[WRITTEN, APPLIED]);
+        check(&entered(&mut calls, kinds), want);
+        check(&entered(&mut calls, &[]), if want.is_empty() { &[DIFFERS] } else { &[] });
+    }
+}
+
+#[test]
 fn a_result_without_content_is_not_taken_for_a_cancelled_call() {
     let mut calls = calls();
     pending(&mut calls, "0");
-    let empty = FunctionResult { success: true, error: Presence::Null, output: Presence::Null };
+    let empty = FunctionResult { success: true, error: Presence::Null, output: Presence::Null, disposition: None };
     check_lines(&calls.answered("c", &empty), &[r#"{"id":0,"result":{"success":true,"contentItems":[]}}"#]);
     check(&calls.completed(item("c", "completed", Some(true), &[])), &[WRITTEN, APPLIED]);
 }

@@ -19,7 +19,7 @@ use super::{
     failure::{Cleaner, Errors},
     wire,
 };
-use crate::harness::{HistoryFault, NativeEnd, Proof, ProvedMessage, Resume, Usage};
+use crate::harness::{HistoryFault, NativeEnd, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume, Usage};
 
 mod backwards;
 
@@ -111,10 +111,50 @@ fn head(path: &Path) -> Option<String> {
     (line.kind == "session_meta").then_some(meta.id)
 }
 
-/// Reads the lines of a turn from the last to the first. What does not parse is skipped: the end of a file may be torn.
+/// Which inputs of a native turn stand in history.
+pub(super) fn inputs(codex_home: &Path, thread_id: &str, turn_id: &str) -> Option<ProvedInputs> {
+    let (mut read, mut is_over) = (Vec::new(), false);
+    let is_whole = lines(&find(codex_home, thread_id)?, turn_id, |_, payload| match payload.kind.as_deref() {
+        Some("task_complete" | "turn_aborted") => is_over = true,
+        Some("item_completed") => {
+            let item = payload.item.and_then(|item| serde_json::from_str::<Item>(item.get()).ok());
+            if let Some(Item { id: native_id, client_id: Some(client_id), .. }) = item {
+                read.push(ProvedInput { client_id, native_id });
+            }
+        }
+        _ => {}
+    });
+    read.reverse();
+    Some(ProvedInputs { read, is_over: is_over && is_whole.ok()? })
+}
+
+/// What stands in history of a turn that has ended.
 fn turn(path: &Path, turn_id: &str) -> io::Result<Option<Found>> {
-    let mut lines = Backwards::open(path, MAX_LOOK)?;
     let (mut end, mut message, mut usage) = (None, None, None);
+    lines(path, turn_id, |kind, payload| match (kind, payload.kind.as_deref()) {
+        ("token_usage_record", _) if usage.is_none() => {
+            usage = payload.turn_token_usage.map(wire::StoredTokens::into_usage);
+        }
+        (_, Some("task_complete")) if end.is_none() => {
+            let at = payload.completed_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+            end = Some((payload.error.map_or(Ended::Completed, |error| Ended::Failed(error.into())), at));
+        }
+        (_, Some("turn_aborted")) if end.is_none() => {
+            let at = payload.completed_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+            end = Some((Ended::Interrupted, at));
+        }
+        (_, Some("item_completed")) if message.is_none() => {
+            message = payload.item.and_then(|item| serde_json::from_str(item.get()).ok()).and_then(text_of);
+        }
+        _ => {}
+    })?;
+    Ok(end.map(|(end, at)| Found { end, at, message, usage }))
+}
+
+/// Gives the lines of a turn from the last to the first, and tells whether its start was reached. What does not parse is skipped: the end of a
+/// file may be torn.
+fn lines(path: &Path, turn_id: &str, mut take: impl FnMut(&str, Payload<'_>)) -> io::Result<bool> {
+    let mut lines = Backwards::open(path, MAX_LOOK)?;
     while let Some(line) = lines.next()? {
         let Ok(Line { kind, payload: Some(payload) }) = serde_json::from_slice(&line) else { continue };
         if !matches!(&*kind, "event_msg" | "token_usage_record") {
@@ -124,26 +164,12 @@ fn turn(path: &Path, turn_id: &str) -> io::Result<Option<Found>> {
         if payload.turn_id.as_deref() != Some(turn_id) {
             continue;
         }
-        match (&*kind, payload.kind.as_deref()) {
-            ("token_usage_record", _) => {
-                usage = usage.or_else(|| payload.turn_token_usage.map(wire::StoredTokens::into_usage));
-            }
-            (_, Some("task_complete")) if end.is_none() => {
-                let at = payload.completed_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
-                end = Some((payload.error.map_or(Ended::Completed, |error| Ended::Failed(error.into())), at));
-            }
-            (_, Some("turn_aborted")) if end.is_none() => {
-                let at = payload.completed_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
-                end = Some((Ended::Interrupted, at));
-            }
-            (_, Some("item_completed")) if message.is_none() => {
-                message = payload.item.and_then(|item| serde_json::from_str(item.get()).ok()).and_then(text_of);
-            }
-            (_, Some("task_started")) => break,
-            _ => {}
+        if payload.kind.as_deref() == Some("task_started") {
+            return Ok(true);
         }
+        take(&kind, payload);
     }
-    Ok(end.map(|(end, at)| Found { end, at, message, usage }))
+    Ok(false)
 }
 
 /// The tag of a line; the rest is read by it.
@@ -179,6 +205,8 @@ struct Item {
     #[serde(default)]
     content: Vec<Part>,
     phase: Option<String>,
+    /// What stood beside an input when it was written.
+    client_id: Option<String>,
 }
 
 #[derive(Deserialize)]

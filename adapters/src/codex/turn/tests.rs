@@ -5,11 +5,11 @@ fn timing() -> Timing {
 }
 
 fn completed(status: Status) -> Event {
-    Event::Completed { native: "U".into(), end: Ending { status, at: None }, open_work: 0 }
+    Event::Completed { native: "U".into(), end: Ending { status, at: None, bare: false }, open_work: 0 }
 }
 
 fn with_work(status: Status, open_work: usize) -> Event {
-    Event::Completed { native: "U".into(), end: Ending { status, at: None }, open_work }
+    Event::Completed { native: "U".into(), end: Ending { status, at: None, bare: false }, open_work }
 }
 
 fn started() -> Event {
@@ -98,7 +98,7 @@ fn another_native_turn_is_none_of_ours() {
     let other = Event::Started { native: "X".into() };
     check(&[accepted(), other.clone()], &["misfit: started in state submitting"]);
     check(&[started(), other], &["started", "misfit: started in state running"]);
-    let end = Ending { status: Status::Completed, at: None };
+    let end = Ending { status: Status::Completed, at: None, bare: false };
     let ended = Event::Completed { native: "X".into(), end, open_work: 0 };
     check(&[started(), ended.clone()], &["started", "misfit: completed in state running"]);
     check(&[accepted(), ended], &["misfit: completed in state submitting"]);

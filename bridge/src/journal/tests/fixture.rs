@@ -4,12 +4,12 @@ use std::{fs, path::Path};
 
 use super::{Folder, call, check_integrity, session, turn};
 use crate::journal::{
-    CallRecord, EndRecord, ExecutorRecord, Journal, Placement, RESERVED, ResultRecord, SessionRecord, SessionRow,
-    StoredResult, TurnRecord, TurnRow,
+    CallRecord, EndRecord, ExecutorRecord, InputRecord, Journal, Placement, RESERVED, ResultRecord, SessionRecord,
+    SessionRow, StoredResult, TurnRecord, TurnRow,
 };
 
 /// The newest schema. A new one gets a new file; the old ones are never written again.
-const NEWEST: &str = "v2.db";
+const NEWEST: &str = "v3.db";
 
 /// With this set the newest file is written anew.
 const WRITE: &str = "RUNTIME_BRIDGE_WRITE_FIXTURES";
@@ -20,20 +20,25 @@ fn fixture(name: &str) -> std::path::PathBuf {
 
 #[tokio::test]
 async fn a_file_of_schema_1_opens() {
-    opens("v1.db", 0).await;
+    opens("v1.db", 0, &[]).await;
 }
 
 #[tokio::test]
 async fn a_file_of_schema_2_opens() {
-    opens("v2.db", RESERVED).await;
+    opens("v2.db", RESERVED, &[]).await;
 }
 
-async fn opens(name: &str, reserved: u64) {
+#[tokio::test]
+async fn a_file_of_schema_3_opens() {
+    opens("v3.db", RESERVED, &inputs()).await;
+}
+
+async fn opens(name: &str, reserved: u64, inputs: &[InputRecord]) {
     let folder = Folder::new();
     fs::copy(fixture(name), folder.path()).unwrap();
     let journal = folder.journal();
     assert_eq!(journal.state_id(), "0190d3c0-0000-7000-8000-000000000001");
-    check(&journal, reserved).await;
+    check(&journal, reserved, inputs).await;
     journal.close().await;
     check_integrity(&folder.path());
 }
@@ -43,7 +48,7 @@ async fn todays_writer_fills_a_file_that_todays_reader_understands() {
     let folder = Folder::new();
     let journal = folder.journal();
     fill(&journal).await;
-    check(&journal, RESERVED).await;
+    check(&journal, RESERVED, &inputs()).await;
     journal.close().await;
     if std::env::var_os(WRITE).is_some() {
         let connection = rusqlite::Connection::open(folder.path()).unwrap();
@@ -83,6 +88,24 @@ fn result() -> StoredResult {
     StoredResult { hash: [6; 32], body: b"result".to_vec() }
 }
 
+/// One input in each phase.
+fn inputs() -> Vec<InputRecord> {
+    let phases = [
+        ("received", None),
+        ("written", None),
+        ("accepted", Some("consumed")),
+        ("refused", Some("turn_ended")),
+        ("outcome_unknown", None),
+    ];
+    let input = |(phase, detail): (&str, Option<&str>)| InputRecord {
+        input_id: format!("i-{phase}"),
+        hash: [7; 32],
+        phase: phase.to_owned(),
+        detail: detail.map(ToOwned::to_owned),
+    };
+    phases.into_iter().map(input).collect()
+}
+
 async fn fill(journal: &Journal) {
     let row = journal.put_session(session("s-1")).await.unwrap();
     journal.put_session(second_session()).await.unwrap();
@@ -98,9 +121,13 @@ async fn fill(journal: &Journal) {
     journal.call_phase(open, "c-2", "abandoned", Some("native_timeout")).await.unwrap();
     let stored = ResultRecord { turn: open, call_id: "c-1".to_owned(), result: result() };
     journal.store_results(vec![stored]).await.unwrap();
+    for input in inputs() {
+        journal.insert_input(open, &input.input_id, input.hash).await.unwrap();
+    }
+    journal.input_phases(open, inputs()).await.unwrap();
 }
 
-async fn check(journal: &Journal, reserved: u64) {
+async fn check(journal: &Journal, reserved: u64, inputs: &[InputRecord]) {
     let first = SessionRecord { had_turn: true, next_turn_number: 3, ..session("s-1") };
     let row = SessionRow(1);
     assert_eq!(journal.sessions().await.unwrap(), [(row, first), (SessionRow(2), second_session())]);
@@ -118,6 +145,7 @@ async fn check(journal: &Journal, reserved: u64) {
         events_gone: false,
         unwritten: 0,
         end: None,
+        inputs: inputs.to_vec(),
     };
     assert_eq!(journal.open_turns().await.unwrap(), [open]);
     let calls = [

@@ -155,6 +155,7 @@ async fn a_turn_is_found_by_its_id_with_all_that_became_of_it() {
         events_gone: false,
         unwritten: 0,
         end: None,
+        inputs: Vec::new(),
     };
     assert_eq!(journal.turn(session, "t-1").await.unwrap(), Some(want.clone()));
     assert_eq!(journal.turn(session, "t-2").await.unwrap(), None);

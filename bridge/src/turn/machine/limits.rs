@@ -9,11 +9,6 @@ impl Turn {
         matches!(self.state, State::Starting | State::Running) && !self.is_stopping()
     }
 
-    /// Whether the Harness waits to ask its provider again, as far as it has told.
-    pub(crate) fn is_retrying(&self) -> bool {
-        self.retrying
-    }
-
     /// Whether silence of the Harness means anything: no tool, call or required action is open (R-EVT-10).
     pub(crate) fn may_stall(&self) -> bool {
         !self.items.has_open_tool() && !self.calls.iter().any(|c| c.phase.is_open())

@@ -157,15 +157,20 @@ fn a_tool(tool: &v1::Tool) -> Object {
 
 fn web_search(search: &v1::WebSearch) -> Object {
     use v1::web_search::Action;
-    let fields = Object::default().with("query", &search.query);
+    let fields = Object::default().with("query", search.query.as_ref().map(content));
     match &search.action {
         Some(Action::Search(search)) => {
-            let queries = Value::List(search.queries.iter().map(Value::from).collect());
+            let queries = Value::list(&search.queries, content);
             fields.with("search", Object::default().with("queries", queries))
         }
-        Some(Action::OpenPage(page)) => fields.with("open_page", Object::default().with("url", &page.url)),
+        Some(Action::OpenPage(page)) => {
+            fields.with("open_page", Object::default().with("url", page.url.as_ref().map(content)))
+        }
         Some(Action::FindInPage(find)) => {
-            fields.with("find_in_page", Object::default().with("url", &find.url).with("pattern", &find.pattern))
+            let sought = Object::default()
+                .with("url", find.url.as_ref().map(content))
+                .with("pattern", find.pattern.as_ref().map(content));
+            fields.with("find_in_page", sought)
         }
         Some(Action::Other(other)) => fields.with("other", Object::default().with("name", &other.name)),
         None => fields,

@@ -94,7 +94,7 @@ fn text_after(text: &str) -> String {
 fn tool_line(tool: &v1::Tool) -> Option<String> {
     match tool.kind.as_ref()? {
         tool::Kind::Command(command) => Some(format!("$ {}", one_line(&text_of(command.command.as_ref())))),
-        tool::Kind::WebSearch(search) => Some(format!("web search{}", text_after(&search.query))),
+        tool::Kind::WebSearch(search) => Some(format!("web search{}", text_after(&text_of(search.query.as_ref())))),
         tool::Kind::Other(other) => Some(format!("tool {}", one_line(&other.name))),
         // Its edits are told when it is done.
         tool::Kind::FileChange(_) => None,

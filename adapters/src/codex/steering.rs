@@ -1,0 +1,286 @@
+//! The pure state machine of the inputs that are added to one native turn (R-STE-1 to R-STE-3): which one is written next, what was written, and
+//! what Codex showed of it. Codex's answer to `turn/steer` proves only that it queued the input; the completed `userMessage` with our id beside
+//! it proves that it stands in the history of the turn.
+
+use std::collections::VecDeque;
+
+use crate::harness::{InputEvidence, InputPart, InputRefusal, ProvedInputs, Report};
+
+/// The inputs of one native turn that have not come to an end.
+#[derive(Debug, Default)]
+pub(super) struct Inputs {
+    open: VecDeque<Input>,
+    /// Codex has not answered the request that was written last: one at a time, so that their order is kept.
+    asked: bool,
+    /// Nothing is written any more.
+    stopped: bool,
+    /// Something before the end is lost, so that the end proves nothing.
+    in_doubt: bool,
+}
+
+/// An input that is written.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) input_id: String,
+    pub(super) client_id: String,
+    /// Empty once Codex has it.
+    pub(super) parts: Vec<InputPart>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Not given to the writer.
+    Held,
+    /// Given to the writer.
+    Sent { written: bool },
+    /// Codex has queued it.
+    Queued,
+}
+
+/// Codex's answer to `turn/steer`.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// It is queued.
+    Queued,
+    /// Not now.
+    Later,
+    /// Never.
+    Refused(InputRefusal),
+}
+
+impl Inputs {
+    /// Adds an input behind those before it.
+    pub(super) fn add(&mut self, input_id: String, client_id: String, parts: Vec<InputPart>) {
+        self.open.push_back(Input { input_id, client_id, parts, phase: Phase::Held });
+    }
+
+    /// The input that is to be written now, if any.
+    pub(super) fn next(&mut self) -> Option<&Input> {
+        if self.asked || self.stopped {
+            return None;
+        }
+        let input = self.open.iter_mut().find(|input| input.phase == Phase::Held)?;
+        input.phase = Phase::Sent { written: false };
+        self.asked = true;
+        Some(input)
+    }
+
+    /// An input was written to the end.
+    pub(super) fn written(&mut self, input_id: &str) -> Option<Report> {
+        let input = self.open.iter_mut().find(|input| input.input_id == input_id)?;
+        input.written()
+    }
+
+    /// An input was not given to the process, which is going.
+    pub(super) fn unwritten(&mut self, input_id: &str) {
+        if let Some(input) = self.open.iter_mut().find(|input| input.input_id == input_id)
+            && input.phase == (Phase::Sent { written: false })
+        {
+            input.phase = Phase::Held;
+            self.stopped = true;
+        }
+    }
+
+    /// Codex has answered the request that was written last.
+    pub(super) fn answered(&mut self, answer: Answer) -> Vec<Report> {
+        self.asked = false;
+        let Some(place) = self.open.iter().position(|input| matches!(input.phase, Phase::Sent { .. })) else {
+            // Its evidence came first.
+            return Vec::new();
+        };
+        let mut reports = Vec::new();
+        match answer {
+            Answer::Queued => {
+                let input = &mut self.open[place];
+                // Codex has it, so it was written; the writer's own word is still on its way.
+                reports.extend(input.written());
+                input.phase = Phase::Queued;
+                input.parts = Vec::new();
+            }
+            Answer::Later => self.open[place].phase = Phase::Held,
+            Answer::Refused(why) => reports.extend(self.open.remove(place).map(|input| input.refused(why))),
+        }
+        reports
+    }
+
+    /// A `userMessage` is complete: the evidence (R-STE-1). Nothing where it is none of these.
+    pub(super) fn read(&mut self, client_id: &str, native_id: String) -> Vec<Report> {
+        let Some(place) = self.open.iter().position(|input| input.client_id == client_id) else { return Vec::new() };
+        let Some(mut input) = self.open.remove(place) else { return Vec::new() };
+        let written = input.written();
+        let (input_id, evidence) = (input.input_id, InputEvidence::Consumed);
+        written.into_iter().chain([Report::InputAccepted { input_id, evidence, native_id }]).collect()
+    }
+
+    /// Whether one is left.
+    pub(super) fn are_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// The turn is being stopped: what is not written never will be.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Something that Codex said is lost.
+    pub(super) fn doubt(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// Codex told the end of the turn, and all that it showed before is known: what it has not read by then it never reads.
+    pub(super) fn ended(&mut self) -> Vec<Report> {
+        if self.in_doubt {
+            return Vec::new();
+        }
+        self.open.drain(..).map(|input| input.refused(InputRefusal::TurnEnded)).collect()
+    }
+
+    /// The process is gone, and this stands in its history.
+    pub(super) fn proved(&mut self, proved: ProvedInputs) -> Vec<Report> {
+        let mut reports = Vec::new();
+        for input in proved.read {
+            reports.extend(self.read(&input.client_id, input.native_id));
+        }
+        if proved.is_over {
+            reports.extend(self.open.drain(..).map(|input| input.refused(InputRefusal::TurnEnded)));
+        }
+        reports
+    }
+
+    /// The last word before the end is reported: what may have been written is called so, and what was not is refused.
+    pub(super) fn leave(&mut self) -> Vec<Report> {
+        self.stopped = true;
+        let left = self.open.drain(..);
+        let last = |mut input: Input| match input.phase {
+            Phase::Held => Some(input.refused(InputRefusal::TurnEnded)),
+            Phase::Sent { .. } | Phase::Queued => input.written(),
+        };
+        left.filter_map(last).collect()
+    }
+}
+
+impl Input {
+    fn written(&mut self) -> Option<Report> {
+        let is_news = self.phase == (Phase::Sent { written: false });
+        self.phase = if is_news { Phase::Sent { written: true } } else { self.phase };
+        is_news.then(|| Report::InputWritten { input_id: self.input_id.clone() })
+    }
+
+    fn refused(self, why: InputRefusal) -> Report {
+        Report::InputRefused { input_id: self.input_id, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::ProvedInput;
+
+    /// What happens to the inputs `a` and `b`, in words, and what is told of it.
+    #[track_caller]
+    fn check(happens: &[&str], want: &[&str]) {
+        let mut inputs = Inputs::default();
+        for id in ["a", "b"] {
+            inputs.add(id.into(), format!("t/{id}"), vec!["text".into()]);
+        }
+        let mut told = Vec::new();
+        for event in happens {
+            let (what, id) = event.split_once(' ').unwrap_or((event, ""));
+            let proved = |is_over| ProvedInputs {
+                read: vec![ProvedInput { client_id: "t/a".into(), native_id: "n".into() }],
+                is_over,
+            };
+            let reports = match what {
+                "next" => {
+                    told.push(inputs.next().map_or("nothing".to_owned(), |input| format!("write {}", input.input_id)));
+                    Vec::new()
+                }
+                "written" => inputs.written(id).into_iter().collect(),
+                "unwritten" => {
+                    inputs.unwritten(id);
+                    Vec::new()
+                }
+                "queued" => inputs.answered(Answer::Queued),
+                "later" => inputs.answered(Answer::Later),
+                "refused" => inputs.answered(Answer::Refused(InputRefusal::TurnEnded)),
+                "read" => inputs.read(&format!("t/{id}"), "n".into()),
+                "stop" => {
+                    inputs.stop();
+                    Vec::new()
+                }
+                "doubt" => {
+                    inputs.doubt();
+                    Vec::new()
+                }
+                "ended" => inputs.ended(),
+                "proved" => inputs.proved(proved(false)),
+                "proved_over" => inputs.proved(proved(true)),
+                "leave" => inputs.leave(),
+                other => panic!("{other}"),
+            };
+            told.extend(reports.into_iter().map(|report| match report {
+                Report::InputWritten { input_id } => format!("{input_id} written"),
+                Report::InputAccepted { input_id, evidence: InputEvidence::Consumed, native_id } => {
+                    format!("{input_id} read as {native_id}")
+                }
+                Report::InputRefused { input_id, why: InputRefusal::TurnEnded } => format!("{input_id} refused"),
+                other => panic!("{other:?}"),
+            }));
+        }
+        assert_eq!(told, want, "{happens:?}");
+    }
+
+    #[test]
+    fn one_is_written_after_the_other_and_read_in_order() {
+        check(
+            &[
+                "next",
+                "next",
+                "written a",
+                "next",
+                "queued",
+                "next",
+                "written b",
+                "queued",
+                "read a",
+                "read b",
+                "ended",
+            ],
+            &["write a", "nothing", "a written", "nothing", "write b", "b written", "a read as n", "b read as n"],
+        );
+    }
+
+    #[test]
+    fn evidence_and_answers_may_overtake_the_word_of_the_writer() {
+        check(
+            &["next", "read a", "written a", "next", "queued", "next", "queued", "written b", "read b"],
+            &["write a", "a written", "a read as n", "nothing", "write b", "b written", "b read as n"],
+        );
+    }
+
+    #[test]
+    fn what_is_not_taken_now_is_written_again_before_the_next_one() {
+        check(
+            &["next", "written a", "later", "next", "written a", "queued", "next"],
+            &["write a", "a written", "write a", "a written", "write b"],
+        );
+    }
+
+    #[test]
+    fn the_end_refuses_what_was_not_read_unless_something_is_lost() {
+        check(&["next", "written a", "queued", "ended"], &["write a", "a written", "a refused", "b refused"]);
+        check(&["next", "refused", "next", "read b"], &["write a", "a refused", "write b", "b written", "b read as n"]);
+        check(&["next", "doubt", "ended", "leave"], &["write a", "a written", "b refused"]);
+        check(&["stop", "next", "ended"], &["nothing", "a refused", "b refused"]);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_proves_what_its_history_has() {
+        let begun = ["next", "written a", "queued", "next", "written b", "queued"];
+        let told = ["write a", "a written", "write b", "b written"];
+        check(&[&begun[..], &["proved", "leave"]].concat(), &[&told[..], &["a read as n"]].concat());
+        check(&[&begun[..], &["proved_over", "leave"]].concat(), &[&told[..], &["a read as n", "b refused"]].concat());
+        check(&["next", "unwritten a", "next", "leave"], &["write a", "nothing", "a refused", "b refused"]);
+    }
+}

@@ -1,0 +1,128 @@
+//! What becomes of messages when an answer breaks off or is cut, and what the end of a Turn says of its answer.
+
+use conformance::rig::{Observed, Setup, scenario};
+use proto::v1::event::Kind;
+use proto::v1::{self, DiscardReason, FailureCode, Finish, TurnStatus};
+
+#[test]
+fn a_message_that_was_complete_before_its_answer_broke_off_stays() {
+    scenario("message_kept", &["R-EVT-2", "R-EVT-10"], Setup::outer(), async |rig| {
+        let step = |said: &str| format!(r#"{{"play": [{{"text": {{"chunks": ["{said}"], "id": "msg_1"}}}}, "drop"]}}"#);
+        let steps: Vec<_> = ["one", "two", "three", "four", "five"].map(step).to_vec();
+        rig.provider.script(&format!("[{}]", steps.join(",")))?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "talk").await?;
+        // Each try says its own, and the next one is told what was said: nothing is taken back.
+        assert_eq!(seen.messages(), ["one", "two", "three", "four", "five"]);
+        assert_eq!(discarded(&seen), []);
+        assert_eq!(seen.kinds().filter(|kind| matches!(kind, Kind::ProviderRetry(_))).count(), 4);
+        let end = seen.end()?;
+        assert_eq!((end.status(), failure(end)), (TurnStatus::Failed, Some(FailureCode::ConnectionFailed)));
+        let last = &rig.provider.model_requests()[4].body;
+        for said in ["one", "two", "three", "four"] {
+            assert!(last.contains(&format!(r#""text":"{said}""#)), "{said} is not in {last}");
+        }
+        let items: std::collections::BTreeSet<_> = seen.kinds().filter_map(started).collect();
+        assert_eq!(items.len(), 5, "one id for each, although the provider has one for all: {items:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_message_that_is_open_when_the_turn_fails_is_void() {
+    scenario("message_void", &["R-EVT-2", "R-EVT-3", "R-EVT-5"], Setup::outer(), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"text": {"chunks": ["half a ", "thought"], "open": true}}, {"failed": {"code": "invalid_prompt", "message": "No."}}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "think").await?;
+        assert_eq!((seen.messages(), seen.deltas().as_str()), (vec![], "half a thought"));
+        assert_eq!(discarded(&seen), [DiscardReason::TurnEnded]);
+        let end = seen.end()?;
+        assert_eq!((end.status(), failure(end)), (TurnStatus::Failed, Some(FailureCode::InvalidRequest)));
+        // It is in no history either.
+        rig.whole_turn(&session, "t-2", "again").await?.completed()?;
+        let next = &rig.provider.model_requests()[1].body;
+        assert!(next.contains("again") && !next.contains("half a "), "{next}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_answer_without_any_output_is_no_output() {
+    scenario("finish_no_output", &["R-EVT-3"], Setup::outer(), async |rig| {
+        let refusal = r#"{"item": {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}}"#;
+        let cases = [
+            ("refusal", refusal, Some(Finish::NoOutput)),
+            ("nothing", "\"headers\"", Some(Finish::NoOutput)),
+            ("thought", r#"{"reasoning": {"summary": ["Hm."]}}"#, Some(Finish::NoOutput)),
+            // How an answer ended that is there is told by no field.
+            ("text", r#"{"text": {"chunks": ["Yes."]}}"#, None),
+            ("empty", r#"{"text": {"chunks": []}}"#, None),
+        ];
+        let session = rig.session().await?;
+        for (name, play, want) in cases {
+            rig.provider.script(&format!(r#"[{{"match": "case {name}", "play": [{play}]}}]"#))?;
+            let seen = rig.whole_turn(&session, name, &format!("case {name}")).await?;
+            seen.completed()?;
+            let end = seen.end()?;
+            assert_eq!((end.finish.map(|_| end.finish()), end.finish_reason.as_str()), (want, ""), "{name}");
+            assert_eq!(want.is_some(), seen.messages().is_empty(), "{name}");
+            assert!(end.usage.is_some(), "{name}: the tokens are counted all the same");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_turn_whose_tools_ran_has_an_output() {
+    scenario("finish_tools", &["R-EVT-3"], Setup::outer(), async |rig| {
+        rig.provider.script(r#"[{"play": [{"shell": {"command": "echo done"}}]}, {"play": ["headers"]}]"#)?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "run").await?;
+        seen.completed()?;
+        assert_eq!((seen.messages(), seen.end()?.finish), (vec![], None));
+        Ok(())
+    });
+}
+
+#[test]
+fn an_answer_that_is_cut_is_a_failure_without_a_word_how() {
+    scenario("finish_cut", &["R-EVT-3", "R-EVT-5"], Setup::outer(), async |rig| {
+        let cut = |reason: &str| {
+            format!(
+                r#"{{"play": [{{"text": {{"chunks": ["as far as "]}}}}, {{"incomplete": {{"reason": "{reason}"}}}}]}}"#
+            )
+        };
+        rig.provider.script(&format!("[{}]", cut("max_output_tokens")))?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "talk").await?;
+        let end = seen.end()?;
+        assert_eq!((end.status(), failure(end)), (TurnStatus::Failed, Some(FailureCode::InvalidRequest)));
+        assert_eq!((end.finish, end.finish_reason.as_str()), (None, ""), "only prose tells it");
+        assert_eq!(seen.messages(), ["as far as "], "what was complete stays");
+        assert_eq!(rig.provider.model_requests().len(), 1);
+        // A filter is tried again by Codex, with a warning of its own to the model.
+        rig.provider
+            .script(&format!(r#"[{}, {{"play": [{{"text": {{"chunks": ["Better."]}}}}]}}]"#, cut("content_filter")))?;
+        let seen = rig.whole_turn(&session, "t-2", "go on").await?;
+        seen.completed()?;
+        assert_eq!(seen.messages(), ["as far as ", "Better."]);
+        assert_eq!((seen.end()?.finish, discarded(&seen)), (None, vec![]));
+        assert!(rig.provider.model_requests()[2].body.contains("content_filter_guidance"));
+        Ok(())
+    });
+}
+
+fn failure(end: &v1::TurnEnded) -> Option<FailureCode> {
+    end.failure.as_ref().map(v1::Failure::code)
+}
+
+fn discarded(seen: &Observed) -> Vec<DiscardReason> {
+    let reason = |kind: &Kind| if let Kind::MessageDiscarded(of) = kind { Some(of.reason()) } else { None };
+    seen.kinds().filter_map(reason).collect()
+}
+
+fn started(kind: &Kind) -> Option<&str> {
+    if let Kind::MessageStarted(message) = kind { Some(&message.item_id) } else { None }
+}
