@@ -162,10 +162,6 @@ fn a_placement_is_fixed_by_the_first_bind() {
         Call::Bind.make(&client, &bare).await?;
         let refused = refusal(Call::Prepare.make(&client, &bare).await, Reason::InvalidRequest);
         refused.at("configuration.placement").says("none");
-        // Codex works on workspaces only, and says so.
-        bare.configuration.placement = v1::Placement::None.into();
-        let refused = refusal(Call::Prepare.make(&client, &bare).await, Reason::UnsupportedConfiguration);
-        refused.at("configuration.placement").public(400, "unsupported_or_invalid_configuration");
         rig.whole_turn(&session, "t-1", "hello").await?.completed()
     });
 }

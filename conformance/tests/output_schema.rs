@@ -1,7 +1,7 @@
 //! Final answers of a form (R-CTL-3): what the model provider is asked for, what is said of the answer, and what is refused before.
 
 use conformance::child::codex;
-use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result};
 use proto::client::{Error, Session};
 use proto::v1::{self, FailureCode, Reason, output_format::Format};
 
@@ -70,6 +70,28 @@ fn every_request_of_every_turn_asks_for_the_schema_byte_for_byte() {
         // What is kept of the end is what was told of it.
         let kept = session.turn("t-2").await?.ended.unwrap_or_default();
         assert_eq!(kept.output_matches_schema, Some(true));
+        Ok(())
+    });
+}
+
+#[test]
+fn without_a_workspace_a_schema_is_asked_for_too() {
+    scenario("output_schema_nowhere", &["R-CTL-3", "R-CTL-4", "R-CAP-2"], Setup::outer(), async |rig| {
+        rig.provider.script(&format!("[{0}, {0}]", says("{}")))?;
+        let session = rig.session_nowhere().await?;
+        let nowhere = nowhere(with_schema(rig, "{}"));
+        let ready = rig.prepare(&session, nowhere.clone()).await?;
+        let first = rig.turn_with(&session, &ready, "t-1", "first").await?;
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let ready = rig.resume(&session, nowhere, &first.native_session()?).await?;
+        let second = rig.turn_with(&session, &ready, "t-2", "second").await?;
+        for seen in [&first, &second] {
+            assert_eq!(seen.end()?.output_matches_schema, Some(true));
+        }
+        for request in rig.provider.model_requests() {
+            assert!(request.body.contains(r#""type":"json_schema""#), "{}", request.body);
+        }
         Ok(())
     });
 }

@@ -19,10 +19,22 @@ pub(super) struct NativeSettings {
     pub(super) base_instructions: Option<String>,
 }
 
-/// Checks a whole configuration.
-pub(super) fn check(configuration: &Configuration) -> Result<(), NotAdmitted> {
-    if configuration.placement == Placement::None {
-        return Err(refused("placement", "codex needs a workspace: the placement `none` is not supported"));
+/// Checks a whole configuration against what is declared for its placement (R-CAP-6).
+pub(super) fn check(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
+    let has = |capability| declaration.has(&configuration.placement, capability);
+    let (placement, called) = match configuration.placement {
+        Placement::None => (Capability::EnvironmentNone, "none"),
+        Placement::Workspace { .. } => (Capability::LocalEnvironment, "workspace"),
+    };
+    if !has(placement) {
+        return Err(refused("placement", format!("codex does not support the placement `{called}` here")));
+    }
+    if !configuration.functions.is_empty() && !has(Capability::FunctionTools) {
+        return Err(refused("tools.functions", format!("codex takes no functions under the placement `{called}`")));
+    }
+    if configuration.controls.output_schema.is_some() && !has(Capability::StructuredOutput) {
+        let message = format!("codex does not support it under the placement `{called}`");
+        return Err(refused("tools.controls.output_format", message));
     }
     match configuration.provider.protocol {
         ModelProtocol::Responses => {}
@@ -38,15 +50,6 @@ pub(super) fn check(configuration: &Configuration) -> Result<(), NotAdmitted> {
     }
     if let Some(schema) = &configuration.controls.output_schema {
         output_schema(schema)?;
-    }
-    Ok(())
-}
-
-/// Checks that everything that is asked for is declared (R-CAP-6).
-pub(super) fn declared(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
-    let is_asked_for = configuration.controls.output_schema.is_some();
-    if is_asked_for && !declaration.has(&configuration.placement, Capability::StructuredOutput) {
-        return Err(refused("tools.controls.output_format", "codex does not support it under this placement"));
     }
     Ok(())
 }
@@ -144,7 +147,7 @@ mod tests {
     use super::*;
     use crate::{
         codex::{Settings, probe::Found},
-        harness::{Controls, FunctionTool, Isolation, ModelProvider},
+        harness::{Controls, FunctionTool, Isolation, ModelProvider, Proved},
     };
 
     fn configuration() -> Configuration {
@@ -171,9 +174,15 @@ mod tests {
         Configuration { functions: names.iter().map(function).collect(), ..configuration() }
     }
 
+    fn declaration() -> Declaration {
+        let settings = Settings::new(PathBuf::from("/keeper"), Isolation::Outer);
+        declaration::declare(&settings, Found { program: None, version: None, trouble: None })
+    }
+
     #[track_caller]
     fn check(configuration: &Configuration, want: &str) {
-        let got = super::check(configuration).map_or_else(|refused| refused.to_string(), |()| "admitted".into());
+        let got = super::check(&declaration(), configuration)
+            .map_or_else(|refused| refused.to_string(), |()| "admitted".into());
         assert_eq!(got, want);
     }
 
@@ -187,8 +196,33 @@ mod tests {
     #[test]
     fn the_first_thing_that_does_not_fit_is_the_answer() {
         let none = Configuration { placement: Placement::None, model: " ".into(), ..configuration() };
-        check(&none, "placement: codex needs a workspace: the placement `none` is not supported");
+        check(&none, "model: must not be blank");
+        check(&Configuration { placement: Placement::None, ..configuration() }, "admitted");
         check(&Configuration { model: " ".into(), ..functions(&[""]) }, "model: must not be blank");
+    }
+
+    #[test]
+    fn what_is_not_declared_for_the_placement_is_refused() {
+        let none = Configuration { placement: Placement::None, ..functions(&["a"]) };
+        let check = |none_has: &[Proved], want: &str| {
+            let declaration = Declaration { none: none_has.to_vec(), ..declaration() };
+            let got =
+                super::check(&declaration, &none).map_or_else(|refused| refused.to_string(), |()| "admitted".into());
+            assert_eq!(got, want);
+        };
+        let [environment, tools] =
+            [Capability::EnvironmentNone, Capability::FunctionTools].map(|capability| Proved::by(capability, "a::b"));
+        check(&[], "placement: codex does not support the placement `none` here");
+        check(&[environment], "tools.functions: codex takes no functions under the placement `none`");
+        check(&[environment, tools], "admitted");
+
+        let controls = Controls { output_schema: Some("{}".into()) };
+        let asking = Configuration { controls, ..configuration() };
+        let local = vec![Proved::by(Capability::LocalEnvironment, "a::b")];
+        let cleared = Declaration { workspace: local, ..declaration() };
+        let refused = super::check(&cleared, &asking).unwrap_err();
+        assert_eq!(refused.field, "tools.controls.output_format");
+        assert_eq!(super::check(&cleared, &configuration()), Ok(()));
     }
 
     #[test]
@@ -233,21 +267,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_declared_is_not_admitted() {
-        let settings = Settings::new(PathBuf::from("/keeper"), Isolation::Outer);
-        let found = Found { program: None, version: None, trouble: None };
-        let declaration = declaration::declare(&settings, found);
-        let controls = Controls { output_schema: Some("{}".into()) };
-        let mut asking = Configuration { controls, ..configuration() };
-        assert_eq!(declared(&declaration, &asking), Ok(()));
-        let cleared = Declaration { workspace: vec![Capability::LocalEnvironment], ..declaration };
-        let refused = declared(&cleared, &asking).unwrap_err();
-        assert_eq!(refused.field, "tools.controls.output_format");
-        asking.controls = Controls::default();
-        assert_eq!(declared(&cleared, &asking), Ok(()));
-    }
-
-    #[test]
     fn native_settings_are_strict() {
         for (text, want) in [
             ("", "admitted"),
@@ -271,7 +290,8 @@ mod tests {
         let long = format!("{{\"base_instructions\":\"{}\"}}", "x".repeat(HARNESS_CONFIG));
         check(&Configuration { harness_config: long, ..configuration() }, "harness_config: is longer than 16384 bytes");
         let deep = format!("{{\"x\":{}{}}}", "[".repeat(32), "]".repeat(32));
-        let refused = super::check(&Configuration { harness_config: deep, ..configuration() }).unwrap_err();
+        let deep = Configuration { harness_config: deep, ..configuration() };
+        let refused = super::check(&declaration(), &deep).unwrap_err();
         assert!(refused.message.starts_with("is nested deeper than 32 levels"), "{refused}");
         let set = harness_config(r#"{"base_instructions":"é"}"#).unwrap();
         assert_eq!(set.base_instructions.as_deref(), Some("é"));

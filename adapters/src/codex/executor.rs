@@ -70,6 +70,7 @@ pub(super) struct Parts {
     pub(super) home: PathBuf,
     /// Held as long as the process may write to the history.
     pub(super) lock: Lock,
+    pub(super) nowhere: bool,
     /// Tokens that the thread had used before.
     pub(super) used: wire::Tokens,
     /// The folder of the program and its helpers.
@@ -99,6 +100,7 @@ pub(super) struct Owner {
     home: PathBuf,
     lock: Lock,
     package: PathBuf,
+    nowhere: bool,
     next_id: u64,
     /// What we asked and was not answered.
     asked: BTreeMap<u64, Asked>,
@@ -196,6 +198,7 @@ impl Owner {
             thread_id,
             home,
             lock,
+            nowhere,
             used,
             package,
             functions,
@@ -218,6 +221,7 @@ impl Owner {
             home,
             lock,
             package,
+            nowhere,
             next_id,
             asked: BTreeMap::new(),
             writes: FuturesUnordered::new(),
@@ -479,6 +483,7 @@ impl Owner {
             client_user_message_id: &input.client_id,
             input: input.parts.iter().map(wire::UserInput::of).collect(),
             output_schema: self.output_schema.as_deref(),
+            environments: self.nowhere.then_some([]),
         };
         self.ask(Asked::Start, "turn/start", rpc::request(self.next_id, "turn/start", &params));
     }

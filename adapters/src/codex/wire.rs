@@ -5,6 +5,7 @@ use base64::Engine as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::config::NoEnvironments;
 use crate::harness::{Image, InputPart, Usage};
 
 pub(super) mod calls;
@@ -423,6 +424,9 @@ pub(super) struct TurnStart<'a> {
     /// Holds for this turn alone, so every turn has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) output_schema: Option<&'a RawValue>,
+    /// None at all, said with each Turn: a resumed thread has forgotten it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) environments: Option<NoEnvironments>,
 }
 
 /// A part of the input.

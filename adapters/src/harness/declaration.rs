@@ -14,9 +14,9 @@ pub struct Declaration {
     /// Whether the capabilities were proved on exactly this version (R-CAP-5).
     pub qualified: bool,
     /// Everything that works under the placement `none`; empty when that is not supported.
-    pub none: Vec<Capability>,
+    pub none: Vec<Proved>,
     /// Everything that works under the placement `workspace`; empty when that is not supported.
-    pub workspace: Vec<Capability>,
+    pub workspace: Vec<Proved>,
     /// Native limits.
     pub limits: Limits,
     /// Native features that are switched off, as stable names.
@@ -30,14 +30,41 @@ pub struct Declaration {
 }
 
 impl Declaration {
-    /// Whether something works under a placement.
+    /// Whether a capability is declared for a placement.
     #[must_use]
     pub fn has(&self, placement: &Placement, capability: Capability) -> bool {
-        match placement {
+        let declared = match placement {
             Placement::None => &self.none,
             Placement::Workspace { .. } => &self.workspace,
-        }
-        .contains(&capability)
+        };
+        declared.iter().any(|proved| proved.capability == capability)
+    }
+}
+
+/// A capability and what proves it: nothing else can stand in a declaration (R-CAP-3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proved {
+    capability: Capability,
+    scenario: &'static str,
+}
+
+impl Proved {
+    /// A capability that this scenario of the conformance suite showed on the real Harness, as `file::name`.
+    #[must_use]
+    pub const fn by(capability: Capability, scenario: &'static str) -> Self {
+        Self { capability, scenario }
+    }
+
+    /// The capability.
+    #[must_use]
+    pub const fn capability(self) -> Capability {
+        self.capability
+    }
+
+    /// The scenario, as `file::name`.
+    #[must_use]
+    pub const fn scenario(self) -> &'static str {
+        self.scenario
     }
 }
 
@@ -56,6 +83,8 @@ pub enum Availability {
 /// One thing that a Harness supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Capability {
+    /// A Session may run without any tool that touches this machine.
+    EnvironmentNone,
     /// A Session may run on a workspace.
     LocalEnvironment,
     /// The application may declare functions.

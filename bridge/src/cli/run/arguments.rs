@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     fmt,
     io::{self, Read as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
@@ -33,7 +33,7 @@ pub(crate) struct RunArgs {
     /// The Harness that does the Turn.
     #[arg(long, value_enum)]
     pub(super) harness: Harness,
-    /// The folder that the Harness works in (needed in this version).
+    /// The folder that the Harness works in; without one no tool of it touches this machine.
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
     /// Base address of the model provider [default: https://api.openai.com/v1].
@@ -61,7 +61,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum)]
     pub(super) isolation: Option<Isolation>,
     /// Let the Harness load the project's own configuration from the workspace.
-    #[arg(long)]
+    #[arg(long, requires = "workspace")]
     pub(super) trust_workspace: bool,
     /// The Codex program of the hosted daemon [env: RUNTIME_BRIDGE_CODEX].
     #[arg(long, value_name = "PROGRAM")]
@@ -143,8 +143,8 @@ impl fmt::Debug for Surroundings {
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) harness: Harness,
-    /// Canonical.
-    pub(super) workspace: PathBuf,
+    /// Canonical; none is the placement `none`.
+    pub(super) workspace: Option<PathBuf>,
     pub(super) provider: String,
     pub(super) model: String,
     pub(super) key: SecretString,
@@ -164,18 +164,7 @@ impl Plan {
     /// Checks a command line as far as this machine can tell; the daemon judges the rest.
     pub(super) fn check(arguments: RunArgs, surroundings: &Surroundings) -> Result<Self, UsageError> {
         let refuse = |why: &str| UsageError(why.into());
-        let workspace = arguments
-            .workspace
-            .ok_or_else(|| refuse("--workspace DIR is needed: this version runs a Harness only on a folder"))?;
-        let workspace = workspace
-            .canonicalize()
-            .map_err(|error| UsageError(format!("--workspace {}: {error}", workspace.display())))?;
-        if !workspace.is_dir() {
-            return Err(UsageError(format!("--workspace {}: is not a folder", workspace.display())));
-        }
-        if workspace.to_str().is_none() {
-            return Err(refuse("--workspace: its path is not UTF-8"));
-        }
+        let workspace = arguments.workspace.as_deref().map(canonical).transpose()?;
         let functions = Functions::read(&arguments.functions)?;
         let key = match (&arguments.key_file, arguments.mock) {
             // The bundled provider asks for none, but a Harness sends one.
@@ -219,7 +208,11 @@ impl Plan {
             v1::ModelProvider { protocol: v1::ModelProtocol::Responses.into(), base_url: self.provider.clone() };
         v1::ExecutionConfiguration {
             harness: self.harness.to_string(),
-            placement: v1::Placement::Workspace.into(),
+            placement: match self.workspace {
+                None => v1::Placement::None,
+                Some(_) => v1::Placement::Workspace,
+            }
+            .into(),
             model: self.model.clone(),
             instructions: self.instructions.clone(),
             provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
@@ -227,6 +220,18 @@ impl Plan {
             tools: Some(v1::AdmittedTools { functions: self.functions.declared(), controls: None }),
         }
     }
+}
+
+fn canonical(workspace: &Path) -> Result<PathBuf, UsageError> {
+    let refuse = |why: &str| UsageError(format!("--workspace {}: {why}", workspace.display()));
+    let found = workspace.canonicalize().map_err(|error| refuse(&error.to_string()))?;
+    if !found.is_dir() {
+        return Err(refuse("is not a folder"));
+    }
+    if found.to_str().is_none() {
+        return Err(refuse("its path is not UTF-8"));
+    }
+    Ok(found)
 }
 
 fn key_from(surroundings: &Surroundings) -> Result<SecretString, UsageError> {
@@ -258,8 +263,6 @@ fn from_stdin() -> Result<String, UsageError> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use clap::Parser;
     use secrecy::ExposeSecret as _;
 
@@ -298,6 +301,10 @@ mod tests {
         assert_eq!(configuration.harness, "codex");
         assert_eq!(configuration.placement(), v1::Placement::Workspace);
         assert_eq!(plan.isolation, None);
+        let nowhere = self::plan(&["--harness", "codex", "hi"], Some("sk-1")).unwrap();
+        assert_eq!(nowhere.configuration().placement(), v1::Placement::None);
+        let refused = parse(&["--harness", "codex", "--trust-workspace", "hi"]).unwrap_err();
+        assert!(refused.to_string().contains("--workspace"), "{refused}");
     }
 
     #[test]
@@ -339,9 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_folder_says_so() {
-        let refused = plan(&["--harness", "codex", "--mock", "hi"], None).unwrap_err();
-        assert_eq!(refused, "--workspace DIR is needed: this version runs a Harness only on a folder");
+    fn a_folder_that_is_not_there_is_told() {
         let refused = plan(&["--harness", "codex", "--mock", "--workspace", "/none", "hi"], None).unwrap_err();
         assert!(refused.starts_with("--workspace /none: No such file"), "{refused}");
     }
