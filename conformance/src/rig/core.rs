@@ -6,6 +6,7 @@ use anyhow::Context;
 use proto::client::{Refusal, Session, TurnEvents, text_input};
 use proto::v1;
 use proto::v1::event::Kind;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::Rig;
@@ -96,6 +97,31 @@ impl Rig {
         let ready = self.prepare(session, configuration).await?;
         session.start(&ready, turn_id, text_input(prompt)).await?;
         Ok(session.turn_events(turn_id))
+    }
+
+    /// A Turn `t-1` of a fresh Session that has made these calls, by name of the function and id of the call, and waits for their results. Then the
+    /// model says one word.
+    ///
+    /// # Errors
+    /// What the bridge refused, or a stream that stayed lost.
+    pub async fn waiting_turn(
+        &self,
+        functions: Vec<v1::FunctionTool>,
+        calls: &[(&str, &str)],
+    ) -> anyhow::Result<(Session, TurnEvents, Observed)> {
+        let made = calls.iter().map(|(name, id)| json!({"name": name, "call_id": id, "arguments": "{}"}));
+        let script = json!([
+            {"match": "look it up", "play": [{"calls": made.collect::<Vec<_>>()}]},
+            {"match": "function_call_output", "play": [{"text": {"chunks": ["Heard."]}}]},
+        ]);
+        self.provider.script(&script.to_string())?;
+        let session = self.session().await?;
+        let mut events = self.start_turn(&session, self.configuration(functions), "t-1", "look it up").await?;
+        let mut seen = Observed::default();
+        for _ in calls {
+            seen.call(&mut events).await?;
+        }
+        Ok((session, events, seen))
     }
 
     /// A whole Turn without functions.

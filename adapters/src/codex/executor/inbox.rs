@@ -150,8 +150,8 @@ impl Owner {
                     false
                 }
             },
-            wire::Notification::RawCall(notice) => {
-                self.calls.told(notice.item);
+            wire::Notification::Raw(notice) => {
+                reports.extend(self.calls.told(notice.item));
                 true
             }
             wire::Notification::MessageDelta(delta) => self.items.message_delta(delta, &mut reports),

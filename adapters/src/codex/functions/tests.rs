@@ -77,7 +77,8 @@ fn a_call_is_reported_answered_and_applied() {
 #[test]
 fn the_models_own_text_is_shown_where_it_was_told() {
     let told = |calls: &mut Calls, call_id: &str, name: &str, arguments: &str| {
-        calls.told(RawCall { call_id: call_id.into(), name: name.into(), arguments: arguments.into() });
+        let (name, arguments) = (Some(name.into()), Some(arguments.into()));
+        assert_eq!(calls.told(RawItem { call_id: call_id.into(), name, arguments, output: None }), None);
     };
     let shown = |calls: &mut Calls, call_id: &str| {
         let step = calls.requested(&raw("0"), params(call_id, "lookup", r#"{"a":1e+2}"#));
@@ -138,6 +139,31 @@ fn an_image_that_codex_replaces_by_a_text_differs() {
         );
         check_lines(&calls.answered("c", &given), &[&line]);
         check(&calls.completed(shown), &[WRITTEN, want]);
+    }
+}
+
+#[test]
+fn an_image_that_the_model_does_not_get_differs_also_behind_the_receipt() {
+    let image = || OutputPart::Image(Image { media_type: MediaType::Png, data: Bytes::from_static(b"bytes") });
+    let output = Presence::Value(FunctionOutput::Parts(vec![image(), OutputPart::Text("a".into()), image()]));
+    let given = FunctionResult { output, ..result(true, "") };
+    let entered = |calls: &mut Calls, kinds: &[&str]| {
+        let output = Some(kinds.iter().map(|kind| RawPart { kind: (*kind).into() }).collect());
+        let told = calls.told(RawItem { call_id: "c".into(), output, ..RawItem::default() });
+        told.into_iter().collect::<Vec<_>>()
+    };
+    let shown = || CallItem { content_items: Some(answer(&given).content_items), ..item_of(&[]) };
+    for (kinds, want) in [
+        (&["input_image", "input_text", "input_image"][..], &[][..]),
+        (&["input_text", "input_text", "input_image"], &[DIFFERS]),
+    ] {
+        let mut calls = calls();
+        pending(&mut calls, "0");
+        check(&entered(&mut calls, kinds), &[]);
+        calls.answered("c", &given);
+        check(&calls.completed(shown()), &[WRITTEN, APPLIED]);
+        check(&entered(&mut calls, kinds), want);
+        check(&entered(&mut calls, &[]), if want.is_empty() { &[DIFFERS] } else { &[] });
     }
 }
 

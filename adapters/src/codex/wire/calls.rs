@@ -60,34 +60,48 @@ pub(in crate::codex) struct CallAnswer {
     pub(in crate::codex) content_items: Vec<ContentItem>,
 }
 
-/// A function call as the provider told it.
+/// `rawResponseItem/completed` of a function call, or of a result of several parts.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::codex) struct RawCallNotice {
+pub(in crate::codex) struct RawNotice {
     pub(in crate::codex) thread_id: String,
     pub(in crate::codex) turn_id: String,
-    pub(in crate::codex) item: RawCall,
+    pub(in crate::codex) item: RawItem,
 }
 
-/// What of it matters.
-#[derive(Debug, Deserialize)]
-pub(in crate::codex) struct RawCall {
+/// What of it matters: a call has a name and arguments, a result has an output.
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::codex) struct RawItem {
     pub(in crate::codex) call_id: String,
-    pub(in crate::codex) name: String,
+    pub(in crate::codex) name: Option<String>,
     /// The model's own text.
-    pub(in crate::codex) arguments: String,
+    pub(in crate::codex) arguments: Option<String>,
+    pub(in crate::codex) output: Option<Vec<RawPart>>,
 }
+
+/// A part of a result as the provider is given it.
+#[derive(Debug, Deserialize)]
+pub(in crate::codex) struct RawPart {
+    #[serde(rename = "type")]
+    pub(in crate::codex) kind: String,
+}
+
+/// The kind of an image among them.
+pub(in crate::codex) const RAW_IMAGE: &str = "input_image";
 
 /// Tells an item of the provider's answer, or of what is sent to the provider, as it is.
 pub(super) const RAW_ITEM: &str = "rawResponseItem/completed";
 
-/// Whether parameters of [`RAW_ITEM`] that begin so may be those of a function call. Codex repeats every message and result in such a
-/// notification, so the others are told by their beginning.
-pub(super) fn may_be_raw_call(params: &[u8]) -> bool {
+/// Whether parameters of [`RAW_ITEM`] that begin so may be of use. Codex repeats every message and result in such a notification, so the others
+/// are told by their beginning.
+pub(super) fn is_of_use(params: &[u8]) -> bool {
     const KIND: &[u8] = b"\"item\":{\"type\":\"";
     let beginning = &params[..params.len().min(BEGINNING)];
-    memchr::memmem::find(beginning, KIND).is_none_or(|at| params[at + KIND.len()..].starts_with(b"function_call\""))
+    let Some(at) = memchr::memmem::find(beginning, KIND) else { return true };
+    let kind = &beginning[at + KIND.len()..];
+    let has_parts = || memchr::memmem::find(kind, b"\"output\":[").is_some();
+    kind.starts_with(b"function_call\"") || (kind.starts_with(b"function_call_output\"") && has_parts())
 }
 
-/// In how many bytes the kind of the item is found: the ids of thread and turn stand before it.
-const BEGINNING: usize = 256;
+/// In how many bytes the kind of the item is found, and of a result whether it has parts: only ids stand before that.
+const BEGINNING: usize = 512;
