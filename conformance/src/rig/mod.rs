@@ -26,7 +26,7 @@ pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_resul
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use order::name;
-pub use place::{Place, codex, failpoints, program};
+pub use place::{Place, codex, failpoints, program, python};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};
 pub use scenario::{is_long, scenario};
