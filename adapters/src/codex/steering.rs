@@ -234,7 +234,19 @@ mod tests {
     #[test]
     fn one_is_written_after_the_other_and_read_in_order() {
         check(
-            &["next", "next", "written a", "next", "queued", "next", "written b", "queued", "read a", "read b", "ended"],
+            &[
+                "next",
+                "next",
+                "written a",
+                "next",
+                "queued",
+                "next",
+                "written b",
+                "queued",
+                "read a",
+                "read b",
+                "ended",
+            ],
             &["write a", "nothing", "a written", "nothing", "write b", "b written", "a read as n", "b read as n"],
         );
     }

@@ -27,7 +27,8 @@ pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage,
 pub use input::{Image, InputPart, MediaType};
 pub use report::{
     AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, InputRefusal,
-    MessagePhase, NativeEnd, ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage, WebAction,
+    MessagePhase, NativeEnd, ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
+    WebAction,
 };
 
 /// A future that an adapter returns.

@@ -241,11 +241,8 @@ mod tests {
 
         use crate::{refusal::Reason, turn::event::Native};
 
-        let ended = |input_id: &str, reason| Event::InputRefused {
-            input_id: input_id.into(),
-            reason,
-            message: String::new(),
-        };
+        let ended =
+            |input_id: &str, reason| Event::InputRefused { input_id: input_id.into(), reason, message: String::new() };
         let (evidence, native) = (InputEvidence::Consumed, "n".into());
         let found = recover(&encode(&[
             Event::TurnStarted { native: Native { session_id: "s".into(), turn_id: "t".into() } },

@@ -51,8 +51,8 @@ pub(crate) mod retention;
 mod standing;
 mod starting;
 mod steering;
-mod unsettled;
 mod storing;
+mod unsettled;
 
 pub(crate) use assignment::Fence;
 pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};

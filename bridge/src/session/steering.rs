@@ -2,12 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{
-    Answer, Fence, Reply, SteerRequest, Steered,
-    active::input_refusal,
-    digest,
-    owner::Owner,
-};
+use super::{Answer, Fence, Reply, SteerRequest, Steered, active::input_refusal, digest, owner::Owner};
 use crate::turn::inputs::{Door, Verdict, judge};
 
 impl Owner {

@@ -167,7 +167,10 @@ impl Turn {
     /// Whether nothing goes on but the waiting for results that nobody has given yet (R-DUR-3).
     pub(crate) fn only_waits(&self) -> bool {
         let open: Vec<_> = self.calls.iter().filter(|c| c.phase.is_open()).collect();
-        let goes_on = self.is_stopping() || !self.items.are_closed() || self.writes_input() || !matches!(self.state, State::Running);
+        let goes_on = self.is_stopping()
+            || !self.items.are_closed()
+            || self.writes_input()
+            || !matches!(self.state, State::Running);
         !goes_on && !open.is_empty() && open.iter().all(|c| c.phase == CallPhase::Pending)
     }
 

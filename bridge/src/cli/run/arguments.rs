@@ -9,10 +9,19 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use proto::{client::{self, Endpoint}, v1};
+use proto::{
+    client::{self, Endpoint},
+    v1,
+};
 use secrecy::SecretString;
 
-use super::{Isolation, attached::{self, Image}, function::Functions, kept::{self, Kept}, key};
+use super::{
+    Isolation,
+    attached::{self, Image},
+    function::Functions,
+    kept::{self, Kept},
+    key,
+};
 
 /// Where the key comes from when no file is named.
 const KEY_VARIABLE: &str = "OPENAI_API_KEY";
@@ -401,6 +410,76 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_and_images_stand_where_the_protocol_has_them() {
+        let workspace = folder("attached");
+        let file = |name: &str, bytes: &[u8]| {
+            let path = Path::new(&workspace).join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (schema, png, jpeg) =
+            (file("s.json", b"{ }\n"), file("a", b"\x89PNG\r\n\x1a\n"), file("b", b"\xff\xd8\xff\xe0"));
+        let line = ["--harness=codex", "--mock", "--workspace", &workspace];
+        let more = ["--schema", &schema, "--image", &png, "--image", &jpeg, "look"];
+        let plan = plan(&[&line as &[_], &more].concat(), None).unwrap();
+        let controls = plan.configuration().tools.unwrap().controls.unwrap();
+        let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema: "{ }\n".into() });
+        assert_eq!(controls.output_format.unwrap().format, Some(format));
+        let kinds: Vec<_> = plan
+            .input()
+            .into_iter()
+            .map(|part| match part.part.unwrap() {
+                v1::input_part::Part::Text(text) => text,
+                v1::input_part::Part::Image(image) => image.media_type,
+            })
+            .collect();
+        assert_eq!(kinds, ["look", "image/png", "image/jpeg"]);
+        let without = super::Plan::check(parse(&[&line as &[_], &["hi"]].concat()).unwrap(), &surroundings(None));
+        assert_eq!(without.unwrap().configuration().tools.unwrap().controls, None);
+    }
+
+    #[test]
+    fn stdin_is_read_for_one_purpose() {
+        let workspace = folder("stdin");
+        let line = ["--harness=codex", "--mock", "--workspace", &workspace];
+        let steering = |more: &[&str]| plan(&[&line as &[_], more].concat(), None).map(|plan| plan.steering);
+        assert_eq!(steering(&["hi"]), Ok(Steering::Typed));
+        assert_eq!(steering(&["--steer", "hi"]), Ok(Steering::Always));
+        assert_eq!(steering(&["--steer", "-"]), Err("--steer: stdin has the prompt already".into()));
+    }
+
+    #[test]
+    fn a_later_run_has_what_the_earlier_one_had() {
+        let home = folder("resume");
+        let id = kept::new_session_id();
+        let state = Path::new(&home).join("runtime-bridge/run").join(&id);
+        std::fs::create_dir_all(&state).unwrap();
+        let kept = Kept {
+            version: kept::VERSION,
+            workspace: Path::new(&home).canonicalize().unwrap(),
+            provider: "http://127.0.0.1:9/v1".into(),
+            model: "m".into(),
+            mock: true,
+        };
+        kept.write(&state).unwrap();
+        let line = |more: &[&'static str]| {
+            let arguments = parse(&[&["--harness=codex", "--resume", &id], more].concat()).unwrap();
+            let home = home.clone();
+            let variable = move |name: &str| match name {
+                "XDG_STATE_HOME" => Some(home.clone().into()),
+                KEY_VARIABLE => Some("sk".into()),
+                _ => None,
+            };
+            Plan::check(arguments, &Surroundings::of(variable)).unwrap()
+        };
+        let plan = line(&["go on"]);
+        assert_eq!(plan.kept(), kept);
+        assert_eq!(plan.earlier.unwrap().session_id, id);
+        let plan = line(&["--provider=https://p/v1", "--model=n", "go on"]);
+        assert_eq!((plan.provider.as_str(), plan.model.as_str(), plan.mock), ("https://p/v1", "n", false));
+    }
+
+    #[test]
     fn a_run_without_a_key_offers_the_bundled_provider() {
         let workspace = folder("keyless");
         let line = ["--harness", "codex", "--workspace", &workspace, "hi"];
@@ -436,6 +515,7 @@ mod tests {
             &["--harness", "codex", "--isolation", "none", "hi"],
             &["--harness", "codex", "--endpoint", "/run/b.sock", "hi"],
             &["--harness", "codex", "--endpoint", "unix:/b", "--isolation", "outer", "hi"],
+            &["--harness", "codex", "--endpoint", "unix:/b", "--resume", "run-1", "hi"],
             &["--harness", "codex", "two", "prompts"],
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");

@@ -62,7 +62,9 @@ impl Run {
         let runs = folders::runs(surroundings).map_err(|error| refuse(error.to_string()))?;
         let state = runs.join(session_id);
         let text = fs::read_to_string(state.join(FILE)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => refuse(format!("is not in {} (any more); runs are kept for 7 days", runs.display())),
+            io::ErrorKind::NotFound => {
+                refuse(format!("is not in {} (any more); runs are kept for 7 days", runs.display()))
+            }
             _ => refuse(format!("{}: {error}", state.join(FILE).display())),
         })?;
         match serde_json::from_str::<Kept>(&text) {

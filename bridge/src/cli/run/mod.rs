@@ -78,6 +78,8 @@ enum Failure {
     Signals(io::Error),
     #[error(transparent)]
     Folders(#[from] folders::Error),
+    #[error("cannot read stdin: {0}")]
+    Stdin(io::Error),
     #[error("cannot leave anything for a later run: {0}")]
     Keep(io::Error),
     #[error(transparent)]
@@ -223,11 +225,12 @@ async fn prepared(
     }?;
     screen.remark(&format!("{} {}, model {}", plan.harness, ready.harness_version, plan.model)).await;
 
+    let lines = typed::lines(plan.steering).map_err(Failure::Stdin)?;
     let turn_id = format!("turn-{}", past.turns + 1);
     session.start(&ready, &turn_id, plan.input()).await.map_err(Failure::at("start"))?;
     let events = session.turn_events(&turn_id);
     let running = Running { session: session.clone(), turn_id: turn_id.into() };
-    let wishes = Wishes { interrupts, lines: typed::lines(plan.steering) };
+    let wishes = Wishes { interrupts, lines };
     let outcome = turn::follow(running, events, plan.functions.clone(), wishes, &mut screen).await;
     if plan.endpoint.is_none() {
         screen.farewell(&session.assignment().session_id).await;

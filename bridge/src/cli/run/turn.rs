@@ -57,7 +57,11 @@ pub(super) trait Controls: Clone + Send + 'static {
     fn submit(&self, result: v1::FunctionResult) -> impl Future<Output = Result<(), client::Error>> + Send;
 
     /// Adds a text to the Turn as an input.
-    fn steer(&self, input_id: String, text: String) -> impl Future<Output = Result<v1::TurnInput, client::Error>> + Send;
+    fn steer(
+        &self,
+        input_id: String,
+        text: String,
+    ) -> impl Future<Output = Result<v1::TurnInput, client::Error>> + Send;
 
     /// Cancels the Turn and tells whether it is over.
     fn cancel(&self) -> impl Future<Output = Result<bool, client::Error>> + Send;

@@ -1,17 +1,19 @@
 //! Lines of standard input, as inputs for the running Turn.
 
 use std::{
-    io,
-    os::fd::{AsFd, AsRawFd},
+    io::{self, PipeReader, PipeWriter},
+    os::fd::AsFd,
+    task::{Context, Poll},
+    thread,
 };
 
 use futures_util::{Stream, stream};
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags, poll},
     process::getpgrp,
     termios,
 };
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::sync::mpsc;
 
 use super::arguments::Steering;
 
@@ -19,11 +21,19 @@ use super::arguments::Steering;
 const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 /// How much is read at once.
 const CHUNK_BYTES: usize = 16 * 1024;
+/// Lines that are read ahead. The rest stays where it is until the bridge has taken these.
+const AHEAD: usize = 1;
+
+/// What a line is, or why there are no more.
+type Line = io::Result<String>;
 
 /// The lines that are inputs; none where nobody can type them.
 ///
 /// A terminal is read only by the job in its foreground: any other would be stopped by it.
-pub(super) fn lines(steering: Steering) -> impl Stream<Item = Result<String, io::Error>> + Unpin {
+///
+/// # Errors
+/// When the system has no thread or no pipe left.
+pub(super) fn lines(steering: Steering) -> io::Result<impl Stream<Item = Line> + Unpin> {
     let stdin = io::stdin();
     let is_ours = || termios::tcgetpgrp(&stdin).is_ok_and(|foreground| foreground == getpgrp());
     let is_read = match steering {
@@ -31,88 +41,99 @@ pub(super) fn lines(steering: Steering) -> impl Stream<Item = Result<String, io:
         Steering::Typed => is_ours(),
         Steering::Always => !termios::isatty(&stdin) || is_ours(),
     };
-    let reader = is_read.then(|| Lines::new(stdin));
-    Box::pin(stream::unfold(reader, async |reader| {
-        let mut reader = reader?;
-        match reader.next().await {
-            Ok(Some(line)) => Some((Ok(line), Some(reader))),
-            Ok(None) => None,
-            Err(error) => Some((Err(error), None)),
-        }
+    let mut lines = if is_read { Some(Lines::start(stdin)?) } else { None };
+    Ok(stream::poll_fn(move |context| match &mut lines {
+        Some(lines) => lines.poll_next(context),
+        None => Poll::Ready(None),
     }))
 }
 
-/// Lines of something that is read when it has something, never ahead of that: a reader on a thread would outlive the run.
+/// A thread that reads lines, and ends when this is dropped. A runtime's own reader of stdin would wait for one more line.
 #[derive(Debug)]
-struct Lines<F: AsFd + AsRawFd> {
-    source: Source<F>,
-    /// What was read and not given out.
-    rest: Vec<u8>,
-    is_over: bool,
+struct Lines {
+    lines: mpsc::Receiver<Line>,
+    /// Its end ends the thread's wait.
+    held: Option<PipeWriter>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
-#[derive(Debug)]
-enum Source<F: AsFd + AsRawFd> {
-    /// A terminal, a pipe or a socket tells when it can be read.
-    Waits(AsyncFd<F>),
-    /// A file always can.
-    File(F),
-}
-
-impl<F: AsFd + AsRawFd> Lines<F> {
-    fn new(source: F) -> Self {
-        let source = match AsyncFd::try_with_interest(source, Interest::READABLE) {
-            Ok(source) => Source::Waits(source),
-            Err(error) => Source::File(error.into_parts().0),
-        };
-        Self { source, rest: Vec::new(), is_over: false }
+impl Lines {
+    fn start(source: impl AsFd + Send + 'static) -> io::Result<Self> {
+        let (sender, lines) = mpsc::channel(AHEAD);
+        let (end, held) = io::pipe()?;
+        let thread = thread::Builder::new().name("stdin".into()).spawn(move || read(&source, &end, &sender))?;
+        Ok(Self { lines, held: Some(held), thread: Some(thread) })
     }
 
-    /// The next line with something in it. Dropping the future loses nothing.
-    async fn next(&mut self) -> io::Result<Option<String>> {
-        loop {
-            let end = self.rest.iter().position(|byte| *byte == b'\n');
-            let line: Vec<u8> = match end {
-                Some(end) => self.rest.drain(..=end).collect(),
-                None if self.is_over => self.rest.drain(..).collect(),
-                None if self.rest.len() >= MAX_LINE_BYTES => return Err(io::Error::other("a line is too long")),
-                None => {
-                    let read = self.source.read().await?;
-                    self.is_over = read.is_empty();
-                    self.rest.extend(read);
-                    continue;
-                }
-            };
-            let line = String::from_utf8(line).map_err(|_| io::Error::other("a line is not UTF-8"))?;
-            match line.trim() {
-                "" if self.is_over && self.rest.is_empty() => return Ok(None),
-                "" => {}
-                line => return Ok(Some(line.to_owned())),
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Line>> {
+        self.lines.poll_recv(context)
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.lines.close();
+        drop(self.held.take());
+        if let Some(thread) = self.thread.take() {
+            // It waits for nothing any more. A panic of it is nothing to tell.
+            _ = thread.join();
+        }
+    }
+}
+
+/// Reads until the end of the source, of `end`, or of whoever takes the lines.
+fn read(source: &impl AsFd, end: &PipeReader, lines: &mpsc::Sender<Line>) {
+    let mut rest = Vec::new();
+    loop {
+        let chunk = match chunk(source, end) {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return,
+            Err(error) => {
+                _ = lines.blocking_send(Err(error));
+                return;
+            }
+        };
+        let is_over = chunk.is_empty();
+        rest.extend(chunk);
+        while let Some(line) = next(&mut rest, is_over).transpose() {
+            let is_broken = line.is_err();
+            if lines.blocking_send(line).is_err() || is_broken {
+                return;
             }
         }
-    }
-}
-
-impl<F: AsFd + AsRawFd> Source<F> {
-    /// What is there, as soon as there is something; nothing at the end.
-    async fn read(&self) -> io::Result<Vec<u8>> {
-        match self {
-            Self::Waits(source) => source.async_io(Interest::READABLE, |source| chunk(source, true)).await,
-            Self::File(source) => chunk(source, false),
+        if is_over {
+            return;
         }
     }
 }
 
-/// Reads once. The file description is shared with whoever started this, so it stays in its blocking mode, and is asked first.
-fn chunk(source: &impl AsFd, may_wait: bool) -> io::Result<Vec<u8>> {
-    let mut asked = [PollFd::new(source, PollFlags::IN)];
-    if may_wait && poll(&mut asked, Some(&Timespec::default()))? == 0 {
-        return Err(io::ErrorKind::WouldBlock.into());
+/// What the source has, as soon as it has something, and nothing at its end; `None` when the other one has ended before.
+fn chunk(source: &impl AsFd, end: &PipeReader) -> io::Result<Option<Vec<u8>>> {
+    let mut asked = [PollFd::new(end, PollFlags::IN), PollFd::new(source, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| poll(&mut asked, None))?;
+    if !asked[0].revents().is_empty() {
+        return Ok(None);
     }
     let mut chunk = vec![0; CHUNK_BYTES];
-    let read = rustix::io::read(source, &mut *chunk)?;
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(source, &mut *chunk))?;
     chunk.truncate(read);
-    Ok(chunk)
+    Ok(Some(chunk))
+}
+
+/// Takes the next line that has something in it.
+fn next(rest: &mut Vec<u8>, is_over: bool) -> io::Result<Option<String>> {
+    loop {
+        let line: Vec<u8> = match rest.iter().position(|byte| *byte == b'\n') {
+            Some(end) => rest.drain(..=end).collect(),
+            None if is_over && !rest.is_empty() => rest.drain(..).collect(),
+            None if rest.len() >= MAX_LINE_BYTES => return Err(io::Error::other("a line is too long")),
+            None => return Ok(None),
+        };
+        let line = String::from_utf8(line).map_err(|_| io::Error::other("a line is not UTF-8"))?;
+        if !line.trim().is_empty() {
+            return Ok(Some(line.trim().to_owned()));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -125,21 +146,32 @@ mod tests {
     use super::*;
     use crate::cli::run::folders::tests::scratch;
 
+    async fn next(lines: &mut Lines) -> Option<String> {
+        lines.lines.recv().await.transpose().unwrap()
+    }
+
     #[tokio::test]
-    async fn lines_of_a_pipe_come_one_by_one() {
+    async fn lines_of_a_pipe_come_one_by_one_and_the_reader_ends_without_one() {
         let (read, mut write) = io::pipe().unwrap();
-        let mut lines = Lines::new(read);
+        let mut lines = Lines::start(read).unwrap();
         write.write_all(b"one\n\n  two \nthr").unwrap();
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some("one"));
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some("two"));
-        // The rest of a line is waited for, and a wait that is given up loses nothing.
-        assert!(futures_util::FutureExt::now_or_never(lines.next()).is_none());
+        assert_eq!(next(&mut lines).await.as_deref(), Some("one"));
+        assert_eq!(next(&mut lines).await.as_deref(), Some("two"));
         write.write_all(b"ee\nfour").unwrap();
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some("three"));
+        assert_eq!(next(&mut lines).await.as_deref(), Some("three"));
         drop(write);
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some("four"));
-        assert_eq!(lines.next().await.unwrap(), None);
-        assert_eq!(lines.next().await.unwrap(), None);
+        assert_eq!(next(&mut lines).await.as_deref(), Some("four"));
+        assert_eq!(next(&mut lines).await, None);
+
+        // One that waits for a line, and one whose lines nobody takes.
+        let (read, mut write) = io::pipe().unwrap();
+        let lines = Lines::start(read).unwrap();
+        drop(lines);
+        assert!(write.write_all(b"nobody reads").is_err());
+        let (read, mut write) = io::pipe().unwrap();
+        let lines = Lines::start(read).unwrap();
+        write.write_all(b"1\n2\n3\n4\n").unwrap();
+        drop(lines);
     }
 
     #[tokio::test]
@@ -147,22 +179,32 @@ mod tests {
         let (read, mut write) = io::pipe().unwrap();
         let long = "x".repeat(3 * CHUNK_BYTES + 1);
         let text = format!("{long}\nshort");
-        let writer = std::thread::spawn(move || write.write_all(text.as_bytes()).unwrap());
-        let mut lines = Lines::new(read);
-        assert_eq!(lines.next().await.unwrap(), Some(long));
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some("short"));
+        let writer = thread::spawn(move || write.write_all(text.as_bytes()).unwrap());
+        let mut lines = Lines::start(read).unwrap();
+        assert_eq!(next(&mut lines).await, Some(long));
+        assert_eq!(next(&mut lines).await.as_deref(), Some("short"));
         writer.join().unwrap();
     }
 
     #[tokio::test]
-    async fn a_file_is_read_to_its_end() {
+    async fn a_file_is_read_to_its_end_and_what_is_no_text_ends_it() {
         let path = scratch("typed").join("lines");
         fs::write(&path, "a\n \nb\n").unwrap();
-        let mut lines = Lines::new(File::open(&path).unwrap());
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some("a"));
-        assert_eq!(lines.next().await.unwrap().as_deref(), Some("b"));
-        assert_eq!(lines.next().await.unwrap(), None);
-        fs::write(&path, b"\xff\n").unwrap();
-        assert!(Lines::new(File::open(&path).unwrap()).next().await.is_err());
+        let mut lines = Lines::start(File::open(&path).unwrap()).unwrap();
+        assert_eq!(next(&mut lines).await.as_deref(), Some("a"));
+        assert_eq!(next(&mut lines).await.as_deref(), Some("b"));
+        assert_eq!(next(&mut lines).await, None);
+        fs::write(&path, b"\xff\nb\n").unwrap();
+        let mut lines = Lines::start(File::open(&path).unwrap()).unwrap();
+        assert!(lines.lines.recv().await.unwrap().is_err());
+        assert_eq!(next(&mut lines).await, None);
+    }
+
+    #[test]
+    fn a_line_has_a_limit() {
+        let mut rest = vec![b'x'; MAX_LINE_BYTES - 1];
+        assert!(super::next(&mut rest, false).unwrap().is_none());
+        rest.push(b'x');
+        assert!(super::next(&mut rest, false).is_err());
     }
 }

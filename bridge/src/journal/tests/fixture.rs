@@ -4,8 +4,8 @@ use std::{fs, path::Path};
 
 use super::{Folder, call, check_integrity, session, turn};
 use crate::journal::{
-    CallRecord, EndRecord, ExecutorRecord, InputRecord, Journal, Placement, RESERVED, ResultRecord, SessionRecord, SessionRow,
-    StoredResult, TurnRecord, TurnRow,
+    CallRecord, EndRecord, ExecutorRecord, InputRecord, Journal, Placement, RESERVED, ResultRecord, SessionRecord,
+    SessionRow, StoredResult, TurnRecord, TurnRow,
 };
 
 /// The newest schema. A new one gets a new file; the old ones are never written again.

@@ -97,7 +97,8 @@ pub(in crate::session) fn record(of: &InputState) -> InputRecord {
 
 /// Why an input is not taken.
 pub(in crate::session) fn refusal(verdict: Verdict) -> Option<Refusal> {
-    let conflict = |reason, text| Refusal::new(reason, text).with("http_status", 409).with("public_code", "conflict_error");
+    let conflict =
+        |reason, text| Refusal::new(reason, text).with("http_status", 409).with("public_code", "conflict_error");
     Some(match verdict {
         Verdict::Taken | Verdict::Duplicate => return None,
         Verdict::Conflict => {
@@ -106,8 +107,6 @@ pub(in crate::session) fn refusal(verdict: Verdict) -> Option<Refusal> {
         Verdict::Cancelled => conflict(Reason::TurnCancelled, "the Turn was cancelled"),
         Verdict::Ended => conflict(Reason::TurnEnded, "the Turn is over, or about to be"),
         Verdict::Limit => Refusal::new(Reason::InputLimit, format!("a Turn takes {MAX_INPUTS} inputs")),
-        Verdict::Busy => {
-            Refusal::new(Reason::InputBusy, "too many inputs wait for the Harness").with("retry_ms", 250)
-        }
+        Verdict::Busy => Refusal::new(Reason::InputBusy, "too many inputs wait for the Harness").with("retry_ms", 250),
     })
 }

@@ -362,7 +362,11 @@ async fn an_event_that_this_program_does_not_know_is_still_an_event() {
 async fn remarks_and_complaints_begin_a_line_and_spare_the_json() {
     let event = Event { kind: Some(delta("a", "half")), ..Default::default() };
     for (style, out, err) in [
-        (Style::Live { colour: false }, "half\nnow\n", "runtime-bridge run: wrong\nsession run-1; --resume run-1 goes on with it\n"),
+        (
+            Style::Live { colour: false },
+            "half\nnow\n",
+            "runtime-bridge run: wrong\nsession run-1; --resume run-1 goes on with it\n",
+        ),
         (Style::Plain, "", "now\nruntime-bridge run: wrong\nsession run-1; --resume run-1 goes on with it\n"),
     ] {
         let mut screen = Screen::new(style, Vec::new(), Vec::new());
