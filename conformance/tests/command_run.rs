@@ -364,7 +364,7 @@ fn lines_of_a_pipe_are_inputs_where_they_are_asked_for() {
         let mut command = desk.run(&["--mock", "--json", "hello"])?;
         let rest = read.try_clone()?;
         let (out, _) = ends_with(&command.stdin(read).output().await?, 0);
-        assert!(!out.contains("input_"), "{out}");
+        assert!(!out.contains("input_written"), "{out}");
         assert_eq!(std::io::read_to_string(rest)?, "turn left\n");
         Ok(())
     });

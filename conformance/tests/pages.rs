@@ -58,9 +58,8 @@ fn the_page_of_codex_says_what_it_declares() {
         for capability in all.filter(|capability| *capability != Capability::Unspecified) {
             let name = name(capability);
             let row = rows.get(&name).with_context(|| format!("no row for {name}"))?;
-            let has = |placement: &mut dyn Iterator<Item = Capability>| placement.any(|one| one == capability);
-            assert_eq!(row.none, has(&mut codex.none()), "{name} under none");
-            assert_eq!(row.workspace, has(&mut codex.workspace()), "{name} under workspace");
+            assert_eq!(row.none, codex.none().any(|one| one == capability), "{name} under none");
+            assert_eq!(row.workspace, codex.workspace().any(|one| one == capability), "{name} under workspace");
             assert_eq!(row.shown_by.is_empty(), !row.none && !row.workspace, "{name}: {row:?}");
             for scenario in &row.shown_by {
                 assert!(tests.contains(&format!("\"{scenario}\"")), "{name}: there is no scenario {scenario}");
