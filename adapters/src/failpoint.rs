@@ -9,6 +9,7 @@
 //! | `log.create`, `log.append` | a write to the file of a Turn |
 //! | `native.METHOD`, `native.answer` | a line to the Harness: a request or notification, or an answer to one of its own |
 //! | `clock` | a reading of the wall clock |
+//! | `boot` | the start of the daemon on this boot of the machine |
 //!
 //! | action | what happens |
 //! | --- | --- |
@@ -16,6 +17,7 @@
 //! | `error:ENOSPC`, `error:EIO` | the write fails and has no effect; only `before` |
 //! | `delay:MS` | the write takes so much longer |
 //! | `jump:SECONDS` | the wall clock is off by so much from this pass on; only `clock` |
+//! | `another` | the machine seems to have been started anew; only `boot` |
 
 use std::{
     io, process,
@@ -70,6 +72,7 @@ enum Action {
     Fail(Errno),
     Delay(Duration),
     Jump(i64),
+    Another,
 }
 
 #[derive(Debug)]
@@ -98,7 +101,7 @@ pub fn pass(point: &str, when: When) -> io::Result<()> {
             Action::Abort => process::abort(),
             Action::Fail(error) => return Err(error.into()),
             Action::Delay(time) => thread::sleep(time),
-            Action::Jump(_) => {}
+            Action::Jump(_) | Action::Another => {}
         }
     }
     Ok(())
@@ -122,9 +125,15 @@ pub fn native(line: &[u8], when: When) -> io::Result<()> {
 pub fn clock() -> i64 {
     let jumps = ARMED.iter().filter(|armed| armed.point == "clock").filter_map(|armed| match armed.action {
         Action::Jump(seconds) if armed.passed.fetch_add(1, Ordering::Relaxed) + 1 >= armed.pass => Some(seconds),
-        Action::Jump(_) | Action::Abort | Action::Fail(_) | Action::Delay(_) => None,
+        Action::Jump(_) | Action::Another | Action::Abort | Action::Fail(_) | Action::Delay(_) => None,
     });
     jumps.sum()
+}
+
+/// Whether the machine seems to have been started anew.
+#[must_use]
+pub fn is_another_boot() -> bool {
+    ARMED.iter().any(|armed| armed.action == Action::Another)
 }
 
 impl FromStr for Armed {
@@ -143,11 +152,12 @@ impl FromStr for Armed {
             ("error", "ENOSPC") if point.ends_with(".before") => Action::Fail(Errno::NOSPC),
             ("error", "EIO") if point.ends_with(".before") => Action::Fail(Errno::IO),
             ("delay", value) => Action::Delay(Duration::from_millis(value.parse().map_err(|_| malformed())?)),
+            ("another", "") if point == "boot" => Action::Another,
             ("jump", value) if point == "clock" => Action::Jump(value.parse().map_err(|_| malformed())?),
             _ => return Err(malformed()),
         };
         let is_write = [".before", ".within", ".after"].iter().any(|when| point.ends_with(when));
-        if is_write == matches!(action, Action::Jump(_)) {
+        if is_write == matches!(action, Action::Jump(_) | Action::Another) {
             return Err(malformed());
         }
         Ok(Self { point: point.to_owned(), action, pass, passed: AtomicU64::new(0) })
@@ -165,6 +175,7 @@ mod tests {
             ("native.turn/start.after=abort", Action::Abort, 0),
             ("log.append.before=delay:5@1", Action::Delay(Duration::from_millis(5)), 1),
             ("clock=jump:-60@3", Action::Jump(-60), 3),
+            ("boot=another", Action::Another, 0),
         ] {
             let armed: Armed = entry.parse().unwrap();
             assert_eq!((armed.action, armed.pass), (action, pass), "{entry}");
@@ -177,6 +188,8 @@ mod tests {
             "x.before=abort@0",
             "clock=abort",
             "x.before=jump:1",
+            "x.before=another",
+            "boot=abort",
         ] {
             assert!(entry.parse::<Armed>().is_err(), "{entry}");
         }

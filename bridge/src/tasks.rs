@@ -18,8 +18,8 @@ pub(crate) enum Kind {
     Drain,
     /// Looks at what a Harness supports.
     Probe,
-    /// Reads a Turn's events for one observer. It ends with its stream.
-    Observer,
+    /// Reads a Turn's events, or a large part of one, for one stream. It ends with its stream.
+    Reader,
     /// Removes a Session's native home.
     Removal,
     /// Removes what is kept no longer.

@@ -23,6 +23,8 @@ pub const SCRIPT: &str = r#"[
 const CALLS: &str = "t-1";
 /// The Turn that is cancelled.
 const HOLDS: &str = "t-2";
+/// What is added to the Turn with the call, while that waits.
+const INPUT: (&str, &str) = ("i-1", "and look twice");
 /// What the application answers.
 const ANSWER: &str = "the answer is 42";
 
@@ -38,6 +40,8 @@ pub struct Ledger {
     ready: Option<v1::Ready>,
     /// The Turns whose start was acknowledged.
     started: BTreeSet<&'static str>,
+    /// The input was added, and this was told of it.
+    steered: Option<v1::TurnInput>,
     /// The result was sent.
     sent: bool,
     /// And it was acknowledged.
@@ -93,6 +97,13 @@ impl Ledger {
             };
             self.events.push(event);
             if let Some(call_id) = call {
+                let (id, text) = INPUT;
+                match self.again(async || session.steer(CALLS, id, text_input(text)).await).await {
+                    Ok(answer) => self.steered = answer.input,
+                    // The Harness may be lost already, and its Turn with it.
+                    Err(error) if error.reason() == Some(Reason::TurnEnded) => {}
+                    Err(error) => return Err(error.into()),
+                }
                 self.sent = true;
                 let submit = async || session.submit(vec![text_result(CALLS, &call_id, ANSWER)]).await;
                 let outcomes = self.again(submit).await?;
@@ -178,6 +189,7 @@ impl Ledger {
             anyhow::ensure!(whole.events.starts_with(&self.events), "events changed: {:?}\n{whole:?}", self.events);
             self.start_holds(&session, CALLS, "look it up").await?;
             self.result_holds(&session, &whole).await?;
+            self.input_holds(&session, &whole).await?;
         }
         if let Some(whole) = self.turn_holds(rig, &session, HOLDS).await? {
             let end = whole.end()?;
@@ -271,7 +283,8 @@ impl Ledger {
         }
         whole.check_order()?;
         anyhow::ensure!(whole.end()? == &ended, "{turn_id} has two ends: {ended:?}, {:?}", whole.end());
-        anyhow::ensure!(turn.last_sequence == whole.events.len() as u64, "{turn_id}: {turn:?}");
+        let last = whole.events.last().map(|event| event.sequence);
+        anyhow::ensure!(Some(turn.last_sequence) == last, "{turn_id}: {turn:?}");
         anyhow::ensure!(turn.required_actions.is_empty(), "{turn_id} is over and waits: {turn:?}");
         Ok(Some(whole))
     }
@@ -284,6 +297,29 @@ impl Ledger {
         let other = session.start(&ready, turn_id, text_input("something else")).await;
         let refused = other.as_ref().err().and_then(Error::reason);
         anyhow::ensure!(refused == Some(Reason::TurnConflict), "a conflict of {turn_id} is forgotten: {other:?}");
+        Ok(())
+    }
+
+    /// So is the input, which has one end.
+    async fn input_holds(&self, session: &Session, whole: &Observed) -> anyhow::Result<()> {
+        let (id, text) = INPUT;
+        let input = match session.steer(CALLS, id, text_input(text)).await {
+            Ok(answer) => answer.input.context("an answer without an input")?,
+            Err(error) => {
+                anyhow::ensure!(error.reason() == Some(Reason::TurnEnded), "{error:?}");
+                anyhow::ensure!(self.steered.is_none(), "an acknowledged input is lost: {:?}", self.steered);
+                return Ok(());
+            }
+        };
+        let ends = whole.kinds().filter_map(end_of_input).collect::<Vec<_>>();
+        anyhow::ensure!(ends.len() <= 1, "an input with several ends: {ends:?}");
+        let end = ends.first().copied().unwrap_or(input.phase());
+        anyhow::ensure!(input.phase() == end, "{input:?} and {end:?}");
+        let is_closed = !matches!(input.phase(), v1::InputPhase::Received | v1::InputPhase::Written);
+        anyhow::ensure!(is_closed, "{CALLS} is over and an input waits: {input:?}");
+        let other = session.steer(CALLS, id, text_input("something else")).await;
+        let refused = other.as_ref().err().and_then(Error::reason);
+        anyhow::ensure!(refused == Some(Reason::InputConflict), "a conflict of an input is forgotten: {other:?}");
         Ok(())
     }
 
@@ -319,6 +355,15 @@ pub fn reason(error: &anyhow::Error) -> Option<Reason> {
 fn workspace(rig: &Rig) -> Placement {
     let directory = rig.workspace().to_string_lossy().into_owned();
     Placement::Workspace(v1::Workspace { environment_id: "env-1".into(), directory })
+}
+
+fn end_of_input(kind: &Kind) -> Option<v1::InputPhase> {
+    match kind {
+        Kind::InputAccepted(_) => Some(v1::InputPhase::Accepted),
+        Kind::InputRefused(_) => Some(v1::InputPhase::Refused),
+        Kind::InputOutcomeUnknown(_) => Some(v1::InputPhase::OutcomeUnknown),
+        _ => None,
+    }
 }
 
 fn called(kind: &Kind) -> Option<&str> {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use conformance::rig::{Bystander, Observed, Process, Rig, Setup, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, EndCause, FailureCode, ToolStatus, TurnStatus, event::Kind};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// Two Executors: the one that is retired, and that of a Session that does not notice.
 const ROOM_FOR_TWO: &str = "max_executors = 2";
@@ -47,9 +47,7 @@ impl Running {
             let first = process.command.split(' ').next().unwrap_or_default();
             first.rsplit('/').next() == Some(program)
         });
-        let pid = found.with_context(|| format!("no {program} in {:#?}", self.own))?.pid;
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process id")?;
-        Ok(kill_process(pid, signal)?)
+        found.with_context(|| format!("no {program} in {:#?}", self.own))?.signal(signal)
     }
 
     async fn observed(&self) -> anyhow::Result<Observed> {

@@ -1,14 +1,10 @@
 //! What a power loss or a full disk leaves: event files without their ends, or none. Sequences go on above what may have been given out, no
 //! observer sees one twice with other content (R-DUR-2, R-EVT-1), and a call that was seen is abandoned (R-FN-7).
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, scenario};
+use conformance::rig::{Daemon, Observed, Rig, Setup, lookup, scenario};
 use proto::client::{Session, TurnEvents};
 use proto::v1::{self, event::Kind};
 
@@ -24,11 +20,6 @@ async fn in_the_middle(rig: &Rig, session: &Session) -> anyhow::Result<(TurnEven
         seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
     }
     Ok((events, seen))
-}
-
-fn event_file(rig: &Rig) -> anyhow::Result<PathBuf> {
-    let session = fs::read_dir(rig.place().state().join("sessions"))?.next().context("no Session")??;
-    Ok(session.path().join("turns/1.log"))
 }
 
 /// Loses what the file has from the first of these bytes on.
@@ -75,7 +66,7 @@ fn a_file_that_lost_its_end_goes_on_above_what_was_given_out() {
         // Core has said what it has, so that the loss can be noticed without a restart of the machine.
         session.acknowledge("t-1", last_seen).await?;
         rig.daemon.kill().await?;
-        let file = event_file(rig)?;
+        let file = rig.place().event_file()?;
         let length = file.metadata()?.len();
         fs::File::options().write(true).open(&file)?.set_len(length / 2)?;
         rig.daemon = Daemon::start(rig.place()).await?;
@@ -100,7 +91,7 @@ fn a_file_that_is_lost_leaves_the_end_above_what_was_given_out() {
         let session = rig.session().await?;
         let (mut events, seen) = in_the_middle(rig, &session).await?;
         rig.daemon.kill().await?;
-        fs::remove_file(event_file(rig)?)?;
+        fs::remove_file(rig.place().event_file()?)?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let rest = Observed::default().to_the_end(&mut events).await?;
         check(&seen, &rest)?;
@@ -115,7 +106,7 @@ fn a_file_of_somebody_else_is_put_aside_and_not_overwritten() {
         let session = rig.session().await?;
         let (mut events, seen) = in_the_middle(rig, &session).await?;
         rig.daemon.kill().await?;
-        let file = event_file(rig)?;
+        let file = rig.place().event_file()?;
         fs::write(&file, "these are the notes of somebody else")?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let rest = Observed::default().to_the_end(&mut events).await?;
@@ -134,7 +125,7 @@ fn a_file_of_somebody_else_in_the_place_of_an_ended_turn_leaves_its_end() {
         let whole = rig.whole_turn(&session, "t-1", "hello").await?;
         let last = whole.events.len() as u64;
         rig.daemon.kill().await?;
-        let file = event_file(rig)?;
+        let file = rig.place().event_file()?;
         fs::write(&file, "these are the notes of somebody else")?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let mut behind = rig.client().await?.observe(session.assignment().clone(), "t-1", last - 1);
@@ -143,11 +134,38 @@ fn a_file_of_somebody_else_in_the_place_of_an_ended_turn_leaves_its_end() {
         let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
         assert_eq!(anew.story(), ["events_omitted", "turn_ended"]);
         assert_eq!(anew.events.last(), whole.events.last());
-        // Core has all of it, so that the Turn needs no file; this one is not the Turn's.
+        acknowledged_and_put_aside(&session, last, &file).await
+    });
+}
+
+/// Core has all of a Turn, so that it needs no file; the one in its place is not the Turn's.
+async fn acknowledged_and_put_aside(session: &Session, last: u64, file: &Path) -> anyhow::Result<()> {
+    assert_eq!(session.acknowledge("t-1", last).await?, last);
+    assert!(!file.exists(), "it is where it was");
+    let aside = fs::read_to_string(file.with_extension("unreadable"))?;
+    assert_eq!(aside, "these are the notes of somebody else");
+    Ok(())
+}
+
+#[test]
+fn a_file_of_somebody_else_is_put_aside_when_nobody_has_looked_into_it() {
+    scenario("crash_foreign_unseen", &["R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+        let session = rig.session().await?;
+        let whole = rig.whole_turn(&session, "t-1", "hello").await?;
+        let last = whole.events.len() as u64;
+        rig.daemon.kill().await?;
+        let file = rig.place().event_file()?;
+        let own = fs::read(&file)?;
+        fs::write(&file, "these are the notes of somebody else")?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        acknowledged_and_put_aside(&session, last, &file).await?;
+        // A file of ours goes.
+        fs::remove_file(file.with_extension("unreadable"))?;
+        fs::write(&file, own)?;
         assert_eq!(session.acknowledge("t-1", last).await?, last);
-        assert!(!file.exists(), "it is where it was");
-        let aside = fs::read_to_string(file.with_extension("unreadable"))?;
-        assert_eq!(aside, "these are the notes of somebody else");
+        assert!(!file.exists() && !file.with_extension("unreadable").exists(), "a file of ours is kept");
+        let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(anew.story(), ["events_omitted", "turn_ended"]);
         Ok(())
     });
 }
@@ -190,15 +208,11 @@ fn what_was_seen_on_a_full_disk_is_not_given_anew_after_a_kill() {
 #[test]
 fn a_call_that_was_seen_and_is_lost_is_abandoned() {
     scenario("crash_call", &["R-FN-7", "R-DUR-2"], Setup::outer(), async |rig| {
-        rig.provider.script(r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#)?;
         let session = rig.session().await?;
-        let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
-        let mut events = rig.start_turn(&session, configuration, "t-1", "call it").await?;
-        let mut seen = Observed::default();
-        seen.call(&mut events).await?;
+        let (mut events, seen) = rig.waiting(&session).await?;
         session.acknowledge("t-1", seen.events.len() as u64).await?;
         rig.daemon.kill().await?;
-        cut_before(&event_file(rig)?, "lookup")?;
+        cut_before(&rig.place().event_file()?, "lookup")?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let rest = Observed::default().to_the_end(&mut events).await?;
         check(&seen, &rest)?;
@@ -212,15 +226,8 @@ fn a_call_that_was_seen_and_is_lost_is_abandoned() {
 #[test]
 fn a_call_that_was_held_in_memory_is_abandoned_after_a_kill() {
     scenario("crash_call_held", &["R-FN-7", "R-DUR-2", "R-DUR-4"], Setup::outer(), async |rig| {
-        let large = "x".repeat(3 << 20);
-        let call = r#"{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}"#;
-        rig.provider
-            .script(&format!(r#"[{{"play": [{{"text": {{"chunks": ["{large}"]}}}}, {{"gate": "go"}}, {call}]}}]"#))?;
         let session = rig.session().await?;
-        let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
-        let mut events = rig.start_turn(&session, configuration, "t-1", "call it").await?;
-        let mut seen = Observed::default();
-        seen.until(&mut events, |kind| matches!(kind, Kind::MessageCompleted(_)).then_some(())).await?;
+        let (mut events, mut seen) = rig.at_a_gate(&session, &"x".repeat(3 << 20), &[lookup("{}")]).await?;
         // The event file is larger than this, the journal is smaller: the call is stored, and its event is not.
         rig.daemon.full_beyond(2 << 20)?;
         rig.provider.open_gate("go");

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{
+    Codex, Daemon, Ended, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result,
+};
 use proto::client::{Messages, Session, text_input};
 use proto::v1::{self, ExecutorState, Reason, event::Kind, watch_runtime_response::News};
 use rustix::process::Signal;
@@ -56,6 +58,33 @@ fn what_runs_finishes_and_nothing_new_begins() {
         assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
         rig.daemon = Daemon::start(rig.place()).await?;
         rig.whole_turn(&fresh, "t-1", "hello").await?.completed()
+    });
+}
+
+/// Who routes by health sends nothing more to a daemon that drains, and what is under way goes on.
+#[test]
+fn health_says_that_a_daemon_which_drains_does_not_serve() {
+    scenario("drain_health", &["R-DUR-3", "R-OBS-1"], Setup::outer().with(LONG), async |rig| {
+        rig.provider.script(&format!("[{HELD}]"))?;
+        let session = rig.session().await?;
+        let mut events = held(rig, &session).await?;
+        let mut told = Vec::new();
+        for service in ["", "runtime_bridge.v1.Runtime"] {
+            let mut health = rig.daemon.watch_health(service).await?;
+            assert!(health.serves().await?, "{service:?} before the drain");
+            told.push((service, health));
+        }
+        let (drain, _watch) = begin(rig).await?;
+        for (service, health) in &mut told {
+            assert!(!health.serves().await?, "{service:?} in the drain");
+        }
+        rig.provider.open_gate("go");
+        Observed::default().to_the_end(&mut events).await?.completed()?;
+        drain.over().await?;
+        for (service, _) in told {
+            assert!(!rig.daemon.watch_health(service).await?.serves().await?, "{service:?} after the drain");
+        }
+        Ok(())
     });
 }
 
@@ -117,6 +146,50 @@ fn a_preparation_at_work_is_given_up() {
         rig.only(&[]).await?;
         refusal(prepared.join_next().await.context("nobody waits")??, Reason::Draining);
         Ok(())
+    });
+}
+
+/// An owner that is at work while the drain begins hears of it and of a newer credential in either order.
+#[test]
+fn a_newer_credential_prepares_nothing_in_a_drain() {
+    let setup = Setup { failpoints: Some("journal.acknowledge.before=delay:500".into()), ..Setup::outer().with(LONG) };
+    scenario("drain_credential", &["R-DUR-3", "R-PRE-6", "R-PRE-7", "R-CAN-4"], setup, async |rig| {
+        let client = rig.client().await?;
+        let (mut preparations, mut acknowledged) = (Vec::new(), JoinSet::new());
+        for _ in 0..4 {
+            let session = rig.session().await?;
+            rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+            let preparation = |key: &str| v1::PrepareExecutionRequest {
+                assignment: Some(session.assignment().clone()),
+                preparation_id: "p-1".into(),
+                configuration: Some(rig.configuration(Vec::new())),
+                credentials: vec![v1::Credential { name: "model".into(), value: key.into() }],
+                resume: None,
+            };
+            assert!(client.prepare(preparation(MODEL_KEY)).await?.reused);
+            preparations.push((session.clone(), preparation("sk-newer")));
+        }
+        for (session, _) in &preparations {
+            let session = session.clone();
+            acknowledged.spawn(async move { session.acknowledge("t-1", 1).await });
+        }
+        let (drain, mut watch) = begin(rig).await?;
+        wait_for_drain(&mut watch).await?;
+        let mut answers = JoinSet::new();
+        for (_, preparation) in preparations {
+            let client = client.clone();
+            answers.spawn(async move { client.prepare(preparation).await });
+        }
+        while let Some(answer) = answers.join_next().await {
+            let error = answer?.err().context("something was prepared")?;
+            // The end of its Executor ends a handle.
+            assert!(matches!(error.reason(), Some(Reason::Draining | Reason::HandleExpired)), "{error:?}");
+        }
+        while let Some(through) = acknowledged.join_next().await {
+            assert_eq!(through??, 1);
+        }
+        assert_eq!(drain.over().await?, v1::DrainResponse::default());
+        rig.only(&[]).await
     });
 }
 

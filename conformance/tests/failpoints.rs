@@ -2,31 +2,36 @@
 //! acknowledged is forgotten, nothing is done twice, and everything comes to an end (R-DUR-1, R-DUR-2, R-API-6).
 //!
 //! The daemon is one that was built with failpoints. In an ordinary run each point has one of its faults, in turn; with
-//! `RUNTIME_BRIDGE_LONG` it has all of them.
+//! `RUNTIME_BRIDGE_LONG` it has all of them. Writes that such a Turn does not come to are in `failpoints_rare`.
+#![expect(clippy::unwrap_used, reason = "a tree that cannot be read is a failed test")]
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use conformance::fault::{Fault, faults, table};
 use conformance::ledger::{Ledger, SCRIPT, reason};
-use conformance::rig::{Daemon, Ended, Rig, Setup, failpoints, program, scenario};
+use conformance::rig::{Daemon, Rig, failpoints, program};
 use proto::v1::Reason;
 
 const RULES: [&str; 8] = ["R-DUR-1", "R-DUR-2", "R-API-6", "R-CAN-4", "R-EVT-1", "R-EVT-2", "R-FN-5", "R-PRE-4"];
 
-/// A daemon that aborts ends of this signal.
-const ABORT: i32 = 6;
-
 /// The operations of the journal, with the pass that is meant, in the order of a run.
 const JOURNAL: &[(&str, u32)] = &[
     ("put_session", 1),
+    ("check", 1),
     ("put_executor", 1),
     ("insert_turn", 1),
     ("turn_started", 1),
     ("put_history", 1),
     ("insert_call", 1),
+    ("insert_input", 1),
+    ("input_phases", 1),
     ("store_results", 1),
     ("call_phase", 1),
     ("call_phase", 2),
+    ("input_phases", 2),
     ("end_turn", 1),
     ("acknowledge", 1),
     ("insert_turn", 2),
@@ -36,50 +41,75 @@ const JOURNAL: &[(&str, u32)] = &[
     ("close_executor", 1),
 ];
 
+/// The operations of the journal that write nothing.
+const READS: &[&str] = &[
+    "boot_id",
+    "call",
+    "calls_of",
+    "ended_events",
+    "last_native_turn",
+    "last_turns",
+    "native_sessions",
+    "open_executors",
+    "open_turns",
+    "released_before",
+    "sessions",
+    "turn",
+    "turns_before",
+];
+
 /// What is written to the Harness.
-const NATIVE: &[&str] = &["initialize", "thread/start", "turn/start", "answer", "turn/interrupt"];
+const NATIVE: &[&str] = &["initialize", "initialized", "thread/start", "turn/start", "turn/steer", "answer", "turn/interrupt"];
 
 #[test]
 fn the_journal_fails_up_to_the_start_of_a_turn_and_its_call() {
-    table("journal", &JOURNAL[..6].iter().map(journal).collect::<Vec<_>>());
+    run("journal", &JOURNAL[..9].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_journal_fails_between_a_result_and_the_end() {
-    table("journal", &JOURNAL[6..11].iter().map(journal).collect::<Vec<_>>());
+    run("journal", &JOURNAL[9..15].iter().map(journal).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_journal_fails_in_a_cancelled_turn_and_the_release() {
-    table("journal", &JOURNAL[11..].iter().map(journal).collect::<Vec<_>>());
+    run("journal", &JOURNAL[15..].iter().map(journal).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_journal_fails_to_note_what_the_file_of_a_turn_lacks() {
+    // What the file did not take is noted at once, and noted as written at the end.
+    let noted = |pass| faults("journal.events_unwritten", pass, "ENOSPC");
+    let rows =
+        [1, 2].map(noted).map(|row| row.iter().map(|fault| fault.beside("log.append.before=error:ENOSPC@2")).collect());
+    run("unwritten", &rows);
 }
 
 #[test]
 fn the_file_of_a_turn_fails() {
     let mut rows = vec![faults("log.create", 1, "ENOSPC")];
     rows.extend([1, 3, 5].map(|pass| {
-        let when = |when| Fault { armed: format!("log.append.{when}=abort@{pass}"), dies: true };
-        ["within", "after", "before"].map(when).to_vec()
+        let dies = |when| Fault::at(&format!("log.append.{when}"), "abort", pass);
+        ["within", "after", "before"].map(dies).to_vec()
     }));
-    table("log", &rows);
+    run("log", &rows);
 }
 
 #[test]
 fn the_disk_is_full_under_the_events_of_a_turn() {
-    let full = |pass| vec![Fault { armed: format!("log.append.before=error:ENOSPC@{pass}"), dies: false }];
-    table("log", &[1, 2, 3, 5].map(full));
+    run("log", &[1, 2, 3, 5].map(|pass| vec![Fault::at("log.append.before", "error:ENOSPC", pass)]));
 }
 
 #[test]
 fn the_pipe_to_the_harness_fails() {
     let rows: Vec<_> = NATIVE.iter().map(|method| faults(&format!("native.{method}"), 1, "EIO")).collect();
-    table("native", &rows);
+    run("native", &rows);
 }
 
 #[test]
 fn an_ordinary_daemon_has_no_failpoints() {
-    let holds = |path: &std::path::Path, text: &str| {
-        let bytes = std::fs::read(path).unwrap();
+    let holds = |path: &Path, text: &str| {
+        let bytes = fs::read(path).unwrap();
         bytes.windows(text.len()).any(|window| window == text.as_bytes())
     };
     let (ordinary, armed) = (program("runtime-bridge").unwrap(), failpoints().unwrap());
@@ -89,76 +119,98 @@ fn an_ordinary_daemon_has_no_failpoints() {
     }
 }
 
-/// One thing that goes wrong at one point.
-#[derive(Debug, Clone)]
-struct Fault {
-    armed: String,
-    /// The daemon dies of it.
-    dies: bool,
+#[test]
+fn every_write_of_the_journal_fails_in_some_scenario() {
+    let operations: BTreeSet<_> = sources("bridge/src/journal").iter().flat_map(|text| operations(text)).collect();
+    assert!(operations.len() > 25, "{operations:?}");
+    let failing = |name: &str| JOURNAL.iter().any(|(known, _)| *known == name) || is_named(&format!("journal.{name}"));
+    let forgotten: Vec<_> = operations.iter().filter(|name| !READS.contains(&&***name) && !failing(name)).collect();
+    assert!(forgotten.is_empty(), "no scenario lets these fail: {forgotten:?}");
+    let gone: Vec<_> = READS.iter().filter(|name| !operations.contains(**name)).collect();
+    assert!(gone.is_empty(), "the journal has no {gone:?}");
+}
+
+#[test]
+fn every_line_to_the_harness_fails_in_some_scenario() {
+    let methods: BTreeSet<_> = sources("adapters/src/codex").iter().flat_map(|text| methods(text)).collect();
+    assert!(methods.contains("turn/start") && methods.contains("initialized"), "{methods:?}");
+    let failing = |name: &str| NATIVE.contains(&name) || is_named(&format!("native.{name}"));
+    let forgotten: Vec<_> = methods.iter().filter(|name| !failing(name)).collect();
+    assert!(forgotten.is_empty(), "no scenario lets these fail: {forgotten:?}");
 }
 
 fn journal((operation, pass): &(&str, u32)) -> Vec<Fault> {
     faults(&format!("journal.{operation}"), *pass, "ENOSPC")
 }
 
-fn faults(point: &str, pass: u32, error: &str) -> Vec<Fault> {
-    vec![
-        Fault { armed: format!("{point}.before=abort@{pass}"), dies: true },
-        Fault { armed: format!("{point}.after=abort@{pass}"), dies: true },
-        Fault { armed: format!("{point}.before=error:{error}@{pass}"), dies: false },
-    ]
+fn run(group: &str, rows: &[Vec<Fault>]) {
+    table(group, &RULES, rows, Fault::setup, course);
 }
 
-/// Runs a table of points, each with its faults: one of them, in turn, or all.
-fn table(group: &str, rows: &[Vec<Fault>]) {
-    let is_long = std::env::var_os("RUNTIME_BRIDGE_LONG").is_some();
-    for (index, row) in rows.iter().enumerate() {
-        for fault in row.iter().enumerate().filter(|(n, _)| is_long || *n == index % row.len()).map(|(_, fault)| fault)
-        {
-            run(group, fault);
-        }
-    }
-}
-
-fn run(group: &str, fault: &Fault) {
-    let setup = Setup { failpoints: Some(fault.armed.clone()), ..Setup::outer() };
-    let name = fault.armed.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-    scenario(&format!("failpoint_{group}_{name}"), &RULES, setup, async |rig| {
-        rig.provider.script(SCRIPT)?;
-        let mut ledger = Ledger::new("s-1");
-        let worked = ledger.work(rig).await;
-        let passed = rig.daemon.log_text().contains("failpoint");
-        anyhow::ensure!(passed, "the point was not passed: {worked:?}");
-        let outcome = if fault.dies { died(rig, &ledger, worked).await } else { went_on(rig, &ledger, worked).await };
-        outcome.with_context(|| format!("{fault:?} and then {ledger:?}"))
-    });
-}
-
-/// The daemon is dead. What it had started is gone, and the next daemon knows everything.
-async fn died(rig: &mut Rig, ledger: &Ledger, worked: anyhow::Result<()>) -> anyhow::Result<()> {
-    let family = rig.family()?;
-    let ended = rig.daemon.wait(Duration::from_secs(10)).await?;
-    anyhow::ensure!(ended == Ended::Signal(ABORT), "the daemon ended with {ended:?}: {worked:?}");
-    rig.all_gone(&family).await?;
-    rig.disarm();
-    rig.daemon = Daemon::start(rig.place()).await?;
-    let session = ledger.holds(rig).await?;
-    ledger.goes_on(rig, session).await
-}
-
-/// The daemon lives, and the Session is at its end, or at one that the fault explains. A restart changes nothing.
-async fn went_on(rig: &mut Rig, ledger: &Ledger, worked: anyhow::Result<()>) -> anyhow::Result<()> {
-    anyhow::ensure!(rig.daemon.is_running(), "the daemon is gone: {worked:?}");
-    if let Err(error) = worked {
+/// All that there is to do with a Session. Afterwards the next daemon knows everything.
+async fn course(rig: &mut Rig, fault: &Fault) -> anyhow::Result<()> {
+    rig.provider.script(SCRIPT)?;
+    let mut ledger = Ledger::new("s-1");
+    let worked = ledger.work(rig).await;
+    let told = format!("it worked so: {worked:?}, {ledger:?}");
+    if let Err(error) = worked
+        && !fault.dies
+    {
         // An Executor that could not go on is retired, and its history is never replaced (R-PRE-4).
         let known = [Reason::NativeHistoryUnavailable, Reason::HandleExpired, Reason::CallAbandoned];
-        anyhow::ensure!(reason(&error).is_some_and(|reason| known.contains(&reason)), "{error:?}");
+        anyhow::ensure!(reason(&error).is_some_and(|reason| known.contains(&reason)), "{told}");
     }
-    rig.disarm();
-    let family = rig.family()?;
-    rig.daemon.kill().await?;
-    rig.all_gone(&family).await?;
+    fault.ended(rig).await.with_context(|| told.clone())?;
     rig.daemon = Daemon::start(rig.place()).await?;
-    let session = ledger.holds(rig).await?;
-    ledger.goes_on(rig, session).await
+    let session = ledger.holds(rig).await.with_context(|| told.clone())?;
+    ledger.goes_on(rig, session).await.context(told)
+}
+
+/// The texts of the files below a folder of the workspace, but for those of tests.
+fn sources(folder: &str) -> Vec<String> {
+    let mut open = vec![workspace().join(folder)];
+    let mut found = Vec::new();
+    while let Some(path) = open.pop() {
+        let is_test = path.file_stem().is_some_and(|name| name == "tests");
+        if path.is_dir() && !is_test {
+            open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|ending| ending == "rs") && !is_test {
+            let text = fs::read_to_string(path).unwrap();
+            found.push(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned());
+        }
+    }
+    found
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Whether a scenario of this file or of the rare ones arms this point.
+fn is_named(point: &str) -> bool {
+    let quoted = format!("\"{point}\"");
+    let tests = ["failpoints.rs", "failpoints_rare.rs"].map(|name| workspace().join("conformance/tests").join(name));
+    tests.iter().any(|path| fs::read_to_string(path).unwrap().contains(&quoted))
+}
+
+/// The methods that hand something to the journal's thread.
+fn operations(text: &str) -> Vec<String> {
+    let functions = text.split("async fn ").skip(1).filter(|function| function.contains("self.run("));
+    functions.map(|function| function.split(['(', '<']).next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The names of requests and notifications that are made. Each stands where it is made, or is the `method` above it.
+fn methods(text: &str) -> Vec<String> {
+    let begins = ["rpc::request(self.next_id, ", "rpc::notification(", "self.ask(", "let method = "];
+    let made = begins.iter().flat_map(|begin| text.split(begin).skip(1));
+    made.filter_map(|rest| Some(rest.trim_start().strip_prefix('"')?.split('"').next()?.to_owned())).collect()
+}
+
+#[test]
+fn operations_and_methods_are_found() {
+    let journal = "async fn one(&self) {\n self.run(move |c| ()) }\nasync fn two<T>(&self) { one() }\nasync fn three<F>(f: F) { self.run(f) }";
+    assert_eq!(operations(journal), ["one", "three"]);
+    let adapter = "self.ask(Asked::Start, \"turn/start\", rpc::request(self.next_id, \"turn/start\", &params));\nself.ask(\n    \"a/b\", x);\n\
+                   rpc::notification(\"c\", &no);\nlet method = \"d/e\";\nrpc::request(id, method, params);";
+    assert_eq!(methods(adapter), ["turn/start", "c", "a/b", "d/e"]);
 }

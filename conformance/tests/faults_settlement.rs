@@ -10,7 +10,7 @@ use conformance::rig::{Codex, Observed, Rig, Setup, function, refusal, scenario,
 use conformance::script::child::{Bytes, Program, Read, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, Reason, TurnStatus, event::Kind};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::value::to_raw_value;
 
 /// The time between two questions for a truth that has no bell.
@@ -95,9 +95,7 @@ fn a_settlement_that_is_not_proved_is_told_and_so_is_its_later_truth() {
         let session = marked(rig, &child, codex::with_fault(Place::InCommand, Fault::Hangs)).await?;
         let new = rig.family()?.into_iter().filter(|process| !base.contains(process)).collect::<Vec<_>>();
         let keeper = new.iter().find(|process| process.command.contains("runtime-bridge-keeper"));
-        let keeper = keeper.context("no keeper")?.pid;
-        let pid = i32::try_from(keeper).ok().and_then(Pid::from_raw).context("no process id")?;
-        kill_process(pid, Signal::STOP)?;
+        keeper.context("no keeper")?.signal(Signal::STOP)?;
         let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
         assert_eq!(pending.outcome(), CancelOutcome::Pending);
         let first = session.cancel("t-1", Some(Duration::from_secs(20))).await?;
@@ -136,8 +134,7 @@ fn a_release_waits_for_what_a_stopped_keeper_keeps() {
         let session = marked(rig, &child, codex::with_fault(Place::InCommand, Fault::Hangs)).await?;
         let family = rig.family()?;
         let keeper = family.iter().find(|process| process.command.contains("runtime-bridge-keeper"));
-        let pid = i32::try_from(keeper.context("no keeper")?.pid).ok().and_then(Pid::from_raw);
-        kill_process(pid.context("no process id")?, Signal::STOP)?;
+        keeper.context("no keeper")?.signal(Signal::STOP)?;
         let released = session.release(true).await?;
         assert_eq!((released.outcome(), released.home_removed), (v1::ReleaseOutcome::Confirmed, true), "{released:?}");
         let now = rig.family()?;

@@ -160,8 +160,8 @@ fn a_thousand_streams_that_are_dropped_leave_nothing() {
                 stream.next().await?.context("no answer")?;
             }
         }
-        // And a hundred that are held open and never read, and all go at once.
-        let held = try_join_all((0..100).map(|_| client.observe_turn(request.clone()))).await?;
+        // And many that are held open and never read, and all go at once.
+        let held = try_join_all((0..32).map(|_| client.observe_turn(request.clone()))).await?;
         let turn = session.turn("t-1").await?;
         anyhow::ensure!(turn.ended.is_none(), "{turn:?}");
         drop((held, client));

@@ -8,7 +8,7 @@ use anyhow::Context;
 use conformance::child::codex::{self, Fault, Place};
 use conformance::rig::{Codex, Observed, Setup, refusal, scenario};
 use proto::v1::{self, CancelOutcome, Reason, event::Kind};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::task::JoinSet;
 
 #[test]
@@ -33,8 +33,7 @@ fn a_probe_that_hangs_does_not_hold_up_a_session_that_runs() {
         assert_eq!(session.turn("t-1").await?.phase(), v1::TurnPhase::Running);
         assert_eq!(session.cancel("t-1", Some(Duration::ZERO)).await?.outcome(), CancelOutcome::Pending);
         assert!(asks.try_join_next().is_none() && probe.runs_in(&rig.family()?), "the probe was waited for");
-        let pid = i32::try_from(probe.pid).ok().and_then(Pid::from_raw).context("no process id")?;
-        kill_process(pid, Signal::KILL)?;
+        probe.signal(Signal::KILL)?;
         let asked = asks.join_next().await.context("nobody asked")?;
         refusal(asked?, Reason::HarnessUnavailable);
         session.release(false).await?;

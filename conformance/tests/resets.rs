@@ -91,6 +91,8 @@ impl Core {
         self.get(1, "t-1").await?;
         // The Session is taken over in the middle of its Turn.
         self.bind(rig, 2).await?;
+        let request = steer(fence(2), "turn left");
+        self.call("SteerTurn", async |client| client.steer_turn(request.clone()).await).await?;
         let results = vec![text_result("t-1", "c1", "42")];
         let request = v1::SubmitFunctionResultsRequest { assignment: Some(fence(2)), results };
         self.call("SubmitFunctionResults", async |client| client.submit_function_results(request.clone()).await)
@@ -222,6 +224,11 @@ fn start(fence: v1::AssignmentRef, turn_id: &str, prompt: &str) -> v1::StartTurn
     v1::StartTurnRequest { assignment, turn_id, input, ..Default::default() }
 }
 
+fn steer(fence: v1::AssignmentRef, text: &str) -> v1::SteerTurnRequest {
+    let (turn_id, input_id, input) = ("t-1".into(), "i-1".into(), text_input(text));
+    v1::SteerTurnRequest { assignment: Some(fence), turn_id, input_id, input }
+}
+
 fn workspace(rig: &Rig) -> Placement {
     let directory = rig.workspace().to_string_lossy().into_owned();
     Placement::Workspace(v1::Workspace { environment_id: "env-1".into(), directory })
@@ -266,6 +273,10 @@ async fn journal(rig: &Rig) -> anyhow::Result<Vec<String>> {
         let request = v1::SubmitFunctionResultsRequest { assignment: Some(fence.clone()), results };
         let answer = client.submit_function_results(request).await.map_err(|e| e.to_string());
         told.push(format!("result {call_id} {text}: {answer:?}"));
+    }
+    for text in ["turn left", "turn right"] {
+        let answer = client.steer_turn(steer(fence.clone(), text)).await.map_err(|error| error.to_string());
+        told.push(format!("steer {text}: {answer:?}"));
     }
     let request = v1::ListTurnsRequest { assignment: Some(fence.clone()), ..Default::default() };
     for turn in client.list_turns(request).await?.turns {

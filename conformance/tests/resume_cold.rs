@@ -8,7 +8,7 @@ use conformance::provider::Recorded;
 use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const SCHEMA: &str = r#"{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"number"}},"required":["z"]}"#;
@@ -60,13 +60,6 @@ async fn anew(rig: &Rig, session: &Session, native: &str) -> anyhow::Result<v1::
             released => drop(released?),
         }
     }
-}
-
-/// Codex itself, whose command line its keeper has in its own.
-fn harness(rig: &Rig) -> anyhow::Result<Pid> {
-    let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
-    let found = rig.family()?.into_iter().find(|process| is_codex(&process.command));
-    found.and_then(|process| i32::try_from(process.pid).ok()).and_then(Pid::from_raw).context("no Codex runs")
 }
 
 #[test]
@@ -162,12 +155,8 @@ fn after_a_kill_of_the_harness_the_session_goes_on() {
     scenario("resume_harness", &rules, Setup::outer(), async |rig| {
         let session = rig.session().await?;
         let native = first_turn(rig, &session).await?;
-        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["half"], "open": true}}, {"gate": "never"}]}]"#)?;
-        let ready = rig.prepare(&session, configuration(rig)).await?;
-        session.start(&ready, "t-2", text_input("think")).await?;
-        let (mut events, mut seen) = (session.turn_events("t-2"), Observed::default());
-        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
-        kill_process(harness(rig)?, Signal::KILL)?;
+        let (mut events, seen) = rig.half_way(&session, configuration(rig), "t-2").await?;
+        rig.harness()?.signal(Signal::KILL)?;
         let seen = seen.to_the_end(&mut events).await?;
         let failed = seen.end()?;
         assert_eq!((failed.status(), failed.reconciled), (v1::TurnStatus::Failed, false), "{failed:?}");
@@ -177,7 +166,7 @@ fn after_a_kill_of_the_harness_the_session_goes_on() {
         let ready = rig.resume(&session, configuration(rig), &native).await?;
         rig.turn_with(&session, &ready, "t-3", "again").await?.completed()?;
         // It is killed while it is idle, too.
-        kill_process(harness(rig)?, Signal::KILL)?;
+        rig.harness()?.signal(Signal::KILL)?;
         let ready = anew(rig, &session, &native).await?;
         rig.turn_with(&session, &ready, "t-4", "and again").await?.completed()?;
         let requests = rig.provider.model_requests();
@@ -193,13 +182,9 @@ fn after_a_cancel_that_took_the_ladder_the_session_goes_on() {
     scenario("resume_ladder", &rules, Setup::outer(), async |rig| {
         let session = rig.session().await?;
         let native = first_turn(rig, &session).await?;
-        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["half"], "open": true}}, {"gate": "never"}]}]"#)?;
-        let ready = rig.prepare(&session, configuration(rig)).await?;
-        session.start(&ready, "t-2", text_input("think")).await?;
-        let (mut events, mut seen) = (session.turn_events("t-2"), Observed::default());
-        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        rig.half_way(&session, configuration(rig), "t-2").await?;
         // It hears neither the interrupt nor anything gentler than a kill.
-        kill_process(harness(rig)?, Signal::STOP)?;
+        rig.harness()?.signal(Signal::STOP)?;
         let answer = session.cancel("t-2", None).await?;
         assert_eq!(answer.outcome(), v1::CancelOutcome::Settled);
         let ended = answer.turn.and_then(|turn| turn.ended).context("no end")?;

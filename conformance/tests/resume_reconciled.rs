@@ -2,7 +2,6 @@
 //! where the Harness itself ended before it told (R-EVT-7) with a fault child, since the real one has no moment in between that could be held.
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,33 +12,6 @@ use proto::client::{Session, text_input};
 use proto::v1::{self, TurnStatus, event::Kind};
 use rustix::process;
 
-/// The folder in which Codex keeps the histories of the only Session that has a home.
-fn sessions(rig: &Rig) -> anyhow::Result<PathBuf> {
-    let folders = fs::read_dir(rig.place().state().join("sessions"))?.flatten();
-    let mut homes = folders.map(|folder| folder.path().join("home/codex")).filter(|home| home.is_dir());
-    Ok(homes.next().context("no Session has a home")?.join("sessions"))
-}
-
-/// All that stands in the histories below a folder.
-fn history(folder: PathBuf) -> String {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let texts = entries.map(|entry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => history(entry.path()),
-        Ok(_) | Err(_) => fs::read_to_string(entry.path()).unwrap_or_default(),
-    });
-    texts.collect()
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let mut looks = tokio::time::interval(Duration::from_millis(10));
-    let looking = async {
-        while !is_so() {
-            looks.tick().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), looking).await.with_context(|| format!("{what} never came"))
-}
-
 /// A Turn that the model answers while the daemon does not run, and the daemon's death before it does again.
 async fn ended_unseen(rig: &mut Rig, session: &Session, script: &str, end: &str) -> anyhow::Result<Observed> {
     rig.provider.script(script)?;
@@ -49,8 +21,7 @@ async fn ended_unseen(rig: &mut Rig, session: &Session, script: &str, end: &str)
     seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
     rig.daemon.signal(process::Signal::STOP)?;
     rig.provider.open_gate("go");
-    let folder = sessions(rig)?;
-    until(end, || history(folder.clone()).contains(end)).await?;
+    rig.wait_for_history(end).await?;
     let family = rig.family()?;
     rig.daemon.kill().await?;
     rig.all_gone(&family).await?;
@@ -102,13 +73,12 @@ fn a_message_that_was_seen_and_is_lost_is_told_under_another_id() {
         session.acknowledge("t-1", seen.events.len() as u64).await?;
         rig.daemon.signal(process::Signal::STOP)?;
         rig.provider.open_gate("go");
-        let folder = sessions(rig)?;
-        until("task_complete", || history(folder.clone()).contains("task_complete")).await?;
+        rig.wait_for_history("task_complete").await?;
         let family = rig.family()?;
         rig.daemon.kill().await?;
         rig.all_gone(&family).await?;
         // The file loses the message from its start on, as in a power loss.
-        let turns = folder.ancestors().nth(3).context("the Session has no folder")?.join("turns/1.log");
+        let turns = rig.histories()?.ancestors().nth(3).context("the Session has no folder")?.join("turns/1.log");
         let content = fs::read(&turns)?;
         let start = content.windows(item.len()).position(|window| window == item.as_bytes());
         fs::write(&turns, &content[..start.context("the file has no message")?])?;
@@ -144,21 +114,15 @@ fn a_turn_that_failed_while_the_daemon_died_is_failed() {
 fn a_turn_that_was_cancelled_when_the_daemon_died_is_cancelled() {
     scenario("reconciled_cancelled", &["R-DUR-2", "R-EVT-3", "R-CAN-1"], Setup::outer(), async |rig| {
         let session = rig.session().await?;
-        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["one"], "open": true}}, {"gate": "never"}]}]"#)?;
-        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
-        session.start(&ready, "t-1", text_input("think")).await?;
-        let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
-        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        rig.half_way(&session, rig.configuration(Vec::new()), "t-1").await?;
         // Codex is held, so that it is the daemon's death that ends it, with the cancel on disk.
-        let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
-        let harness = rig.wait_for_process(|one| is_codex(&one.command)).await?;
-        let pid = i32::try_from(harness.pid).ok().and_then(process::Pid::from_raw).context("no process id")?;
-        process::kill_process(pid, process::Signal::STOP)?;
+        let harness = rig.harness()?;
+        harness.signal(process::Signal::STOP)?;
         let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
         assert_eq!(pending.outcome(), v1::CancelOutcome::Pending);
         let family = rig.family()?;
         rig.daemon.kill().await?;
-        process::kill_process(pid, process::Signal::CONT)?;
+        harness.signal(process::Signal::CONT)?;
         rig.all_gone(&family).await?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let turn = session.turn("t-1").await?;
@@ -172,7 +136,7 @@ fn a_turn_that_was_cancelled_when_the_daemon_died_is_cancelled() {
 /// What Codex would have written of this Turn, as a history of the fault child.
 fn write_history(rig: &Rig, native: &v1::NativeIdentity, lines: &[&str]) -> anyhow::Result<()> {
     let (thread, turn) = (native.session_id.as_str(), native.turn_id.as_str());
-    let day = sessions(rig)?.join("2026/11/30");
+    let day = rig.histories()?.join("2026/11/30");
     fs::create_dir_all(&day)?;
     let head = r#"{"type":"session_meta","payload":{"id":"THREAD"}}"#;
     let begun = r#"{"type":"event_msg","payload":{"type":"task_started","turn_id":"TURN"}}"#;

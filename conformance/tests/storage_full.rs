@@ -4,25 +4,10 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Ended, Observed, Rig, Setup, function, refusal, scenario, text_result};
-use proto::client::{Session, TurnEvents, text_input};
+use conformance::rig::{Daemon, Ended, Observed, Setup, lookup, refusal, scenario, text_result};
+use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
-
-const SCHEMA: &str = r#"{"type":"object"}"#;
-
-/// A Turn that waits for the result of its call `c1`.
-async fn waiting_turn(rig: &Rig, session: &Session) -> anyhow::Result<(TurnEvents, Observed)> {
-    rig.provider.script(
-        r#"[{"match": "call it", "play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
-            {"match": "call it", "play": [{"text": {"chunks": ["called"]}}]}]"#,
-    )?;
-    let configuration = rig.configuration(vec![function("lookup", SCHEMA)]);
-    let mut events = rig.start_turn(session, configuration, "t-1", "call it").await?;
-    let mut seen = Observed::default();
-    seen.call(&mut events).await?;
-    Ok((events, seen))
-}
 
 /// Waits until a Turn is in this phase.
 async fn in_phase(session: &Session, turn_id: &str, phase: v1::TurnPhase) -> anyhow::Result<()> {
@@ -51,7 +36,7 @@ fn a_full_disk_refuses_new_work_and_a_running_turn_goes_on() {
     scenario("storage_full", &["R-DUR-4", "R-DUR-1", "R-EVT-8"], Setup::outer(), async |rig| {
         let (waits, prepared, bound, talks) =
             (rig.session().await?, rig.session().await?, rig.session().await?, rig.session().await?);
-        let (mut waiting, seen_waiting) = waiting_turn(rig, &waits).await?;
+        let (mut waiting, seen_waiting) = rig.waiting(&waits).await?;
         let ready = rig.prepare(&prepared, rig.configuration(Vec::new())).await?;
         rig.provider.script(
             r#"[{"match": "talk", "play": [{"text": {"chunks": ["before "], "open": true}}, {"gate": "go"}, "drop"]},
@@ -100,16 +85,9 @@ fn a_full_disk_refuses_new_work_and_a_running_turn_goes_on() {
 #[test]
 fn a_call_that_cannot_be_stored_is_shown_once_it_can() {
     scenario("storage_call_late", &["R-DUR-4", "R-FN-3"], Setup::outer(), async |rig| {
-        rig.provider.script(
-            r#"[{"play": [{"text": {"chunks": ["wait"]}}, {"gate": "go"},
-                    {"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}, {"text": {"chunks": ["behind"]}}]},
-                {"play": [{"text": {"chunks": ["called"]}}]}]"#,
-        )?;
         let session = rig.session().await?;
-        let configuration = rig.configuration(vec![function("lookup", SCHEMA)]);
-        let mut events = rig.start_turn(&session, configuration, "t-1", "go").await?;
-        let mut seen = Observed::default();
-        seen.until(&mut events, completed).await?;
+        let then = [lookup("{}"), json!({"text": {"chunks": ["behind"]}})];
+        let (mut events, mut seen) = rig.at_a_gate(&session, "wait", &then).await?;
         rig.daemon.fill_disk()?;
         rig.provider.open_gate("go");
         // What comes behind the call is there, and the call is not.
@@ -133,15 +111,8 @@ fn a_call_that_cannot_be_stored_is_shown_once_it_can() {
 fn a_call_that_stays_unstored_ends_the_turn() {
     let setup = Setup::outer().with("limits.unstored_call_ms = 300");
     scenario("storage_call_never", &["R-DUR-4", "R-FN-3", "R-EVT-5"], setup, async |rig| {
-        rig.provider.script(
-            r#"[{"play": [{"text": {"chunks": ["wait"]}}, {"gate": "go"},
-                    {"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#,
-        )?;
         let session = rig.session().await?;
-        let configuration = rig.configuration(vec![function("lookup", SCHEMA)]);
-        let mut events = rig.start_turn(&session, configuration, "t-1", "go").await?;
-        let mut seen = Observed::default();
-        seen.until(&mut events, completed).await?;
+        let (mut events, seen) = rig.at_a_gate(&session, "wait", &[lookup("{}")]).await?;
         rig.daemon.fill_disk()?;
         rig.provider.open_gate("go");
         in_phase(&session, "t-1", v1::TurnPhase::Settling).await?;
@@ -154,21 +125,12 @@ fn a_call_that_stays_unstored_ends_the_turn() {
     });
 }
 
-/// One message in two parts, with a gate between them.
-fn two_parts(first: &str, second: &str) -> String {
-    json!([{"play": [
-        {"text": {"chunks": [first]}}, {"gate": "go"}, {"text": {"chunks": [second]}}]}])
-    .to_string()
-}
-
 #[test]
 fn what_only_the_file_does_not_take_is_seen_by_those_who_are_there() {
     scenario("storage_file", &["R-DUR-4", "R-EVT-1", "R-EVT-8"], Setup::outer(), async |rig| {
-        rig.provider.script(&two_parts(&"x".repeat(3 << 20), &"y".repeat(40 << 10)))?;
         let session = rig.session().await?;
-        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go").await?;
-        let mut seen = Observed::default();
-        seen.until(&mut events, completed).await?;
+        let then = json!({"text": {"chunks": ["y".repeat(40 << 10)]}});
+        let (mut events, seen) = rig.at_a_gate(&session, &"x".repeat(3 << 20), &[then]).await?;
         // The event file is larger than this, the journal is smaller.
         rig.daemon.full_beyond(2 << 20)?;
         rig.provider.open_gate("go");
@@ -197,22 +159,71 @@ fn what_only_the_file_does_not_take_is_seen_by_those_who_are_there() {
     });
 }
 
+/// A Turn whose end the disk does not take holds up who asks for a drain no longer than its settlement may take, and no stop.
+#[test]
+fn a_drain_on_a_full_disk_is_answered_and_the_daemon_leaves() {
+    let setup = Setup::outer().with("limits.drain_timeout_ms = 300\nlimits.settlement_ms = 2000");
+    scenario("storage_drain", &["R-DUR-3", "R-DUR-4"], setup, async |rig| {
+        let session = rig.session().await?;
+        let (_events, seen) = rig.waiting(&session).await?;
+        let family = rig.family()?;
+        rig.daemon.fill_disk()?;
+        let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
+        let named: Vec<_> = answer.waiting_turns.iter().map(|turn| turn.turn_id.as_str()).collect();
+        assert_eq!((named, answer.interrupted_turns.len(), answer.executors_unconfirmed), (vec!["t-1"], 0, 1));
+        // An end that could not be told after a restart is none.
+        assert_eq!(session.turn("t-1").await?.phase(), v1::TurnPhase::Settling);
+        assert_eq!(rig.daemon.terminate().await?, Ended::Code(0), "{}", rig.daemon.log_tail());
+        rig.all_gone(&family).await?;
+        // The next start knows what this one could not store.
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(whole.events[..seen.events.len()], seen.events);
+        assert_ne!(whole.end()?.status(), v1::TurnStatus::Completed);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_the_file_took_after_all_is_not_lost_in_a_crash() {
+    scenario("storage_again", &["R-DUR-2", "R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+        let text = |chunk: &str| json!({"text": {"chunks": [chunk]}});
+        let steps = json!([{"play": [
+            text(&"x".repeat(3 << 20)), {"gate": "full"}, text("held"), {"gate": "free"}, text("stored"), "hang"]}]);
+        rig.provider.script(&steps.to_string())?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, completed).await?;
+        rig.daemon.full_beyond(2 << 20)?;
+        rig.provider.open_gate("full");
+        seen.until(&mut events, completed).await?;
+        rig.daemon.wait_for_logs("they are held in memory", 1).await?;
+        rig.daemon.free_disk()?;
+        rig.daemon.wait_for_logs("the events of a Turn are stored again", 1).await?;
+        // What comes behind is given out once the journal knows.
+        rig.provider.open_gate("free");
+        seen.until(&mut events, completed).await?;
+
+        rig.daemon.kill().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let anew = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(omissions(&anew), [], "nothing was lost: {:?}", anew.story());
+        assert_eq!(anew.events[..seen.events.len()], seen.events);
+        assert_eq!(anew.end()?.cause(), v1::EndCause::ExecutionLost);
+        anew.check_order()
+    });
+}
+
 #[test]
 fn what_is_held_in_memory_has_a_bound() {
     let setup = Setup::outer().with("limits.turn_held_bytes = 16384");
     scenario("storage_bound", &["R-DUR-4", "R-EVT-5", "R-EVT-8"], setup, async |rig| {
         let part = "z".repeat(4 << 10);
         let chunks = vec![part; 64];
-        rig.provider.script(
-            &json!([{"play": [
-                {"text": {"chunks": ["x".repeat(3 << 20)]}}, {"gate": "go"},
-                {"text": {"chunks": chunks, "open": true}}, "hang"]}])
-            .to_string(),
-        )?;
         let session = rig.session().await?;
-        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go").await?;
-        let mut seen = Observed::default();
-        seen.until(&mut events, completed).await?;
+        let then = [json!({"text": {"chunks": chunks, "open": true}}), json!("hang")];
+        let (mut events, seen) = rig.at_a_gate(&session, &"x".repeat(3 << 20), &then).await?;
         rig.daemon.full_beyond(2 << 20)?;
         rig.provider.open_gate("go");
         let seen = seen.to_the_end(&mut events).await?;
@@ -237,7 +248,7 @@ fn remove(state: &std::path::Path) -> std::io::Result<()> {
 fn a_state_directory_that_is_moved_away_takes_nothing_until_it_is_back() {
     scenario("storage_moved", &["R-DUR-4", "R-DUR-1"], Setup::outer(), async |rig| {
         let (waits, prepared, bound) = (rig.session().await?, rig.session().await?, rig.session().await?);
-        let (mut events, seen) = waiting_turn(rig, &waits).await?;
+        let (mut events, seen) = rig.waiting(&waits).await?;
         let ready = rig.prepare(&prepared, rig.configuration(Vec::new())).await?;
         let (state, elsewhere) = (rig.place().state(), rig.place().root().join("elsewhere"));
         std::fs::rename(&state, &elsewhere)?;
@@ -271,7 +282,7 @@ fn a_state_directory_that_is_moved_away_takes_nothing_until_it_is_back() {
 fn a_state_directory_that_is_deleted_is_told_and_survived() {
     scenario("storage_deleted", &["R-DUR-4", "R-CAN-4"], Setup::outer(), async |rig| {
         let (waits, prepared) = (rig.session().await?, rig.session().await?);
-        let (_events, _seen) = waiting_turn(rig, &waits).await?;
+        let (_events, _seen) = rig.waiting(&waits).await?;
         let ready = rig.prepare(&prepared, rig.configuration(Vec::new())).await?;
         // Native processes may write into it meanwhile, so it is taken out of their way first.
         let (state, trash) = (rig.place().state(), rig.place().root().join("trash"));
@@ -296,7 +307,7 @@ fn a_state_directory_that_is_deleted_is_told_and_survived() {
 fn a_start_that_cannot_settle_a_turn_says_that_the_disk_is_full() {
     scenario("storage_start", &["R-DUR-4", "R-DUR-2"], Setup::outer(), async |rig| {
         let session = rig.session().await?;
-        let (mut events, seen) = waiting_turn(rig, &session).await?;
+        let (mut events, seen) = rig.waiting(&session).await?;
         let family = rig.family()?;
         rig.daemon.kill().await?;
         for _ in 0..2 {

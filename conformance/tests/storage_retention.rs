@@ -1,37 +1,13 @@
 //! What is kept how long (R-DUR-4): events that nobody acknowledged go after a while, or the oldest when there are too many; a released
 //! Session is forgotten after a while, with its home.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
-use proto::client::{Error, Session};
+use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result, until_refused};
+use proto::client::Session;
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
-
-/// Asks until the answer is a refusal for this reason.
-async fn until_refused<T: std::fmt::Debug>(
-    reason: Reason,
-    ask: impl AsyncFn() -> Result<T, Error>,
-) -> conformance::rig::Refused {
-    let mut interval = tokio::time::interval(Duration::from_millis(20));
-    loop {
-        let answer = ask().await;
-        if matches!(&answer, Err(error) if error.reason() == Some(reason)) {
-            return refusal(answer, reason);
-        }
-        interval.tick().await;
-    }
-}
-
-async fn observe(rig: &Rig, session: &Session, turn_id: &str, after: u64) -> Result<Observed, Error> {
-    let client = rig.client().await.map_err(|error| panic!("{error:?}"))?;
-    let mut events = client.observe(session.assignment().clone(), turn_id, after);
-    let mut seen = Observed::default();
-    while let Some(event) = events.next().await? {
-        seen.events.push(event);
-    }
-    Ok(seen)
-}
 
 /// A Turn whose call has large arguments.
 async fn turn_with_a_call(rig: &Rig, session: &Session) -> anyhow::Result<(Observed, v1::PayloadRef)> {
@@ -65,10 +41,10 @@ fn events_that_nobody_acknowledged_go_and_the_end_stays() {
                 rig.daemon = Daemon::start(rig.place()).await?;
             }
             for after in [0, last - 2] {
-                let gone = until_refused(Reason::EventsGone, async || observe(rig, &session, "t-1", after).await).await;
+                let gone = until_refused(Reason::EventsGone, async || rig.observe(&session, "t-1", after).await).await;
                 gone.with("first_available", &last.to_string());
             }
-            let end = observe(rig, &session, "t-1", last - 1).await?;
+            let end = rig.observe(&session, "t-1", last - 1).await?;
             assert_eq!(end.events[..], seen.events[seen.events.len() - 1..]);
             refusal(session.payload("t-1", &payload).await, Reason::EventsGone);
             // The Turn, its call and its result are kept.
@@ -79,7 +55,7 @@ fn events_that_nobody_acknowledged_go_and_the_end_stays() {
         }
         // What is acknowledged in the meantime is no loss.
         session.acknowledge("t-1", last - 1).await?;
-        let rest = observe(rig, &session, "t-1", 0).await?;
+        let rest = rig.observe(&session, "t-1", 0).await?;
         assert!(matches!(rest.events[0].kind, Some(Kind::EventsOmitted(_))), "{:?}", rest.story());
         assert_eq!(rest.end()?, seen.end()?);
         Ok(())
@@ -98,9 +74,9 @@ fn the_oldest_events_go_first_where_there_are_too_many() {
             turns.push(rig.whole_turn(session, "t-1", "talk").await?);
         }
         // Each has its deltas and its message: two fit.
-        until_refused(Reason::EventsGone, async || observe(rig, &sessions[0], "t-1", 0).await).await;
+        until_refused(Reason::EventsGone, async || rig.observe(&sessions[0], "t-1", 0).await).await;
         for (session, turn) in sessions.iter().zip(&turns).skip(1) {
-            assert_eq!(observe(rig, session, "t-1", 0).await?.events, turn.events);
+            assert_eq!(rig.observe(session, "t-1", 0).await?.events, turn.events);
         }
         Ok(())
     });
@@ -132,4 +108,57 @@ fn a_released_session_is_forgotten_with_its_home() {
         assert!(stays.turn("t-1").await?.ended.is_some());
         Ok(())
     });
+}
+
+/// What a daemon leaves that dies between the record of an acknowledgement and the removal of the file.
+#[test]
+fn an_acknowledged_file_that_is_left_goes_at_the_next_start() {
+    // The first look is at the start, and the next one after this scenario.
+    scenario("retention_acknowledged", &["R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+        let sessions = [rig.session().await?, rig.session().await?];
+        let mut left = Vec::new();
+        for session in &sessions {
+            let before = event_files(rig)?;
+            let seen = rig.whole_turn(session, "t-1", "hello").await?;
+            let mut files = event_files(rig)?;
+            files.retain(|file| !before.contains(file));
+            let [file] = &files[..] else { anyhow::bail!("{files:?}") };
+            left.push((file.clone(), std::fs::read(file)?));
+            session.acknowledge("t-1", seen.events.len() as u64).await?;
+            assert!(!file.exists());
+        }
+        rig.daemon.kill().await?;
+        std::fs::write(&left[0].0, &left[0].1)?;
+        std::fs::write(&left[1].0, "these are the notes of somebody else")?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        // Nobody tells when the look is over.
+        let mut interval = tokio::time::interval(Duration::from_millis(20));
+        while left.iter().any(|(file, _)| file.exists()) {
+            interval.tick().await;
+        }
+        assert_eq!(event_files(rig)?, [left[1].0.with_extension("unreadable")], "it was not one of ours");
+        for session in &sessions {
+            let anew = rig.observe(session, "t-1", 0).await?;
+            assert_eq!(anew.story(), ["events_omitted", "turn_ended"]);
+        }
+        Ok(())
+    });
+}
+
+fn event_files(rig: &Rig) -> anyhow::Result<Vec<PathBuf>> {
+    let sessions = rig.place().state().join("sessions");
+    let mut files = Vec::new();
+    for session in entries(&sessions)? {
+        files.extend(entries(&session.join("turns"))?);
+    }
+    Ok(files)
+}
+
+/// What is in a folder, which need not be there.
+fn entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }

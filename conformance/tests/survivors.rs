@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Observed, Process, Rig, Setup, program, refusal, scenario};
+use conformance::rig::{Codex, Daemon, Observed, Process, Rig, Setup, program, refusal, scenario};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// The time between two looks at files and processes, which have no bell.
 const LOOK: Duration = Duration::from_millis(20);
@@ -98,11 +98,6 @@ async fn keyed(rig: &Rig, session: &Session, key: &str) -> Result<v1::Ready, Err
     session.prepare(rig.configuration(Vec::new()), vec![key]).await
 }
 
-fn stop(process: &Process) -> anyhow::Result<()> {
-    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw).context("no process id")?;
-    Ok(kill_process(pid, Signal::STOP)?)
-}
-
 /// A keeper that is stopped ends nothing, and neither does the Codex below it, so both outlive their Executor.
 #[test]
 fn what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended() {
@@ -116,9 +111,9 @@ fn what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended() {
         client.release_preparation(v1::ReleasePreparationRequest { assignment, handle: first.handle.clone() }).await?;
         let family = rig.family()?;
         let is_keeper = |process: &&Process| process.command.contains("runtime-bridge-keeper");
-        stop(family.iter().find(is_keeper).context("no keeper")?)?;
+        family.iter().find(is_keeper).context("no keeper")?.signal(Signal::STOP)?;
         for process in family.iter().filter(|process| !is_keeper(process)) {
-            stop(process)?;
+            process.signal(Signal::STOP)?;
         }
         refusal(keyed(rig, &session, "sk-two").await, Reason::PreparationFailed);
         let next = keyed(rig, &session, "sk-two").await?;
@@ -129,5 +124,29 @@ fn what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended() {
         let released = session.release(true).await?;
         assert_eq!((released.outcome(), released.home_removed), (v1::ReleaseOutcome::Confirmed, true), "{released:?}");
         Ok(())
+    });
+}
+
+/// Whoever started the daemon may have left it a child: that is nobody's Harness, whatever the daemon ends.
+#[test]
+fn a_child_that_was_there_before_the_daemon_is_spared() {
+    scenario("spared_child", &["R-CAN-4", "R-DUR-2", "R-SEC-1"], Setup::outer(), async |rig| {
+        rig.daemon.terminate().await?;
+        rig.daemon = Daemon::spawn_with_child(rig.place(), "sleep 7500")?;
+        // The start sweeps, and so does the end of an Executor.
+        rig.daemon.wait_until_ready().await?;
+        let child = rig.wait_for_process(|process| process.command == "sleep 7500").await?;
+        assert_eq!((child.parent, &child.mark), (rig.daemon.pid(), &None));
+        let session = rig.session().await?;
+        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+        let family = rig.family()?;
+        let is_keeper = |process: &&Process| process.command.contains("runtime-bridge-keeper");
+        family.iter().find(is_keeper).context("no keeper")?.signal(Signal::KILL)?;
+        assert_eq!(session.release(true).await?.outcome(), v1::ReleaseOutcome::Confirmed);
+        rig.only(std::slice::from_ref(&child)).await?;
+        assert!(child.runs_in(&rig.family()?), "it was ended");
+        rig.daemon.terminate().await?;
+        // It is signalled only if it is there.
+        child.signal(Signal::KILL)
     });
 }

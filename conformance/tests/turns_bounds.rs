@@ -76,9 +76,7 @@ fn twice_the_bound_ends_the_turn() {
         let seen = rig.whole_turn(&session, "t-1", "talk").await?;
         let failure = seen.end()?.failure.clone().context("it did not fail")?;
         assert_eq!(failure.code(), v1::FailureCode::StreamLimitExceeded, "{failure:?}");
-        let turns = rig.place().state().join("sessions");
-        let file = std::fs::read_dir(turns)?.next().context("no Session")??.path().join("turns/1.log");
-        let bytes = file.metadata()?.len();
+        let bytes = rig.place().event_file()?.metadata()?.len();
         assert!(bytes < 4 * 65536, "the file has {bytes} bytes");
         Ok(())
     });

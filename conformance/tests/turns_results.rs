@@ -107,13 +107,7 @@ fn a_result_after_a_cancel_is_refused() {
 fn a_result_for_a_turn_that_failed_finds_its_call_abandoned() {
     scenario("result_abandoned", &["R-FN-5", "R-FN-7", "R-EVT-7"], Setup::outer(), async |rig| {
         let (session, mut events, seen) = calls(rig, &["c1"]).await?;
-        let is_server =
-            |process: &&conformance::rig::Process| process.command.contains("/codex app-server") && process.parent != 1;
-        let family = rig.family()?;
-        let harness = family.iter().filter(is_server).find(|process| !process.command.contains("keeper"));
-        let pid = harness.and_then(|process| i32::try_from(process.pid).ok()).and_then(rustix::process::Pid::from_raw);
-        let Some(pid) = pid else { anyhow::bail!("no Harness: {family:#?}") };
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+        rig.harness()?.signal(rustix::process::Signal::KILL)?;
         let seen = seen.to_the_end(&mut events).await?;
         let end = seen.end()?;
         assert_eq!(end.status(), v1::TurnStatus::Failed, "R-CAN-6: {end:?}");

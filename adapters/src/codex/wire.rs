@@ -7,6 +7,10 @@ use serde_json::value::RawValue;
 
 use crate::harness::{Image, InputPart, Usage};
 
+mod steering;
+
+pub(super) use steering::{TurnSteer, UserItem};
+
 /// A notification that the adapter acts upon.
 #[derive(Debug)]
 pub(super) enum Notification {
@@ -212,16 +216,6 @@ pub(super) enum Item {
     Call(CallItem),
     /// Any other.
     Other(OtherItem),
-}
-
-/// `userMessage`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct UserItem {
-    #[serde(default)]
-    pub(super) id: String,
-    /// What stood beside it when it was written.
-    pub(super) client_id: Option<String>,
 }
 
 /// `agentMessage`.
@@ -475,16 +469,6 @@ pub(super) fn data_url(image: &Image) -> String {
     let mut url = format!("data:{};base64,", image.media_type.name());
     base64::prelude::BASE64_STANDARD.encode_string(&image.data, &mut url);
     url
-}
-
-/// Parameters of `turn/steer`.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct TurnSteer<'a> {
-    pub(super) thread_id: &'a str,
-    pub(super) expected_turn_id: &'a str,
-    pub(super) client_user_message_id: &'a str,
-    pub(super) input: Vec<UserInput<'a>>,
 }
 
 /// Parameters of `turn/interrupt`.

@@ -4,7 +4,19 @@ use rusqlite::Row;
 
 use super::{Error, Journal, Result, SessionRow, TurnRow};
 
-/// A Turn that is over, with events that Core has not acknowledged.
+/// The columns that [`Journal::ended`] wants, of Turns that are over and whose events are not removed as far as the journal knows.
+macro_rules! ended {
+    ($rest:literal) => {
+        concat!(
+            "SELECT turn.row, turn_id, number, ended_ms, principal, session_id, directory FROM turn \
+             JOIN session ON session.row = turn.session \
+             WHERE status IS NOT NULL AND events_gone = 0 AND ",
+            $rest
+        )
+    };
+}
+
+/// A Turn that is over, with its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndedEvents {
     /// The Turn.
@@ -33,13 +45,18 @@ pub(crate) struct SessionName {
 impl Journal {
     /// Turns that are over and whose events are still wanted, those that ended first before the others; `limit` of them at most.
     pub(crate) async fn ended_events(&self, limit: usize) -> Result<Vec<EndedEvents>> {
+        self.ended(ended!("acknowledged < last_sequence ORDER BY ended_ms LIMIT ?1"), limit).await
+    }
+
+    /// Turns that are over and whose events Core has stored as a whole, `limit` of them at most. Their files are gone, unless a process died
+    /// before it had removed them.
+    pub(crate) async fn stored_events(&self, limit: usize) -> Result<Vec<EndedEvents>> {
+        self.ended(ended!("acknowledged >= last_sequence LIMIT ?1"), limit).await
+    }
+
+    async fn ended(&self, statement: &'static str, limit: usize) -> Result<Vec<EndedEvents>> {
         self.run(move |connection| {
-            let mut select = connection.prepare_cached(
-                "SELECT turn.row, turn_id, number, ended_ms, principal, session_id, directory FROM turn \
-                 JOIN session ON session.row = turn.session \
-                 WHERE status IS NOT NULL AND events_gone = 0 AND acknowledged < last_sequence \
-                 ORDER BY ended_ms LIMIT ?1",
-            )?;
+            let mut select = connection.prepare_cached(statement)?;
             let read = |row: &Row<'_>| {
                 Ok(EndedEvents {
                     turn: TurnRow(row.get("row")?),
@@ -55,10 +72,13 @@ impl Journal {
         .await
     }
 
-    /// Records that the events of a Turn are removed.
-    pub(crate) async fn events_gone(&self, turn: TurnRow) -> Result<()> {
+    /// Records that the events of these Turns are removed.
+    pub(crate) async fn events_gone(&self, turns: Vec<TurnRow>) -> Result<()> {
         self.run(move |connection| {
-            connection.prepare_cached("UPDATE turn SET events_gone = 1 WHERE row = ?1")?.execute((turn.0,))?;
+            let mut update = connection.prepare_cached("UPDATE turn SET events_gone = 1 WHERE row = ?1")?;
+            for turn in turns {
+                update.execute((turn.0,))?;
+            }
             Ok(())
         })
         .await

@@ -17,12 +17,15 @@ const MAX_STREAMS: u32 = 1024;
 /// How often a quiet connection is pinged, and how long the answer may take.
 const PING: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
 
+/// The service's name, as health knows it.
+const RUNTIME: &str = "runtime_bridge.v1.Runtime";
+
 /// What is served.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) providers: Providers,
-    pub(crate) observers: service::Observers,
+    pub(crate) streams: service::Streams,
 }
 
 /// The server broke.
@@ -43,14 +46,15 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_service_status("runtime_bridge.v1.Runtime", tonic_health::ServingStatus::Serving).await;
+    health.set_service_status(RUNTIME, tonic_health::ServingStatus::Serving).await;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let Server { registry, providers, observers } = server;
-    tonic::transport::Server::builder()
+    let Server { registry, providers, streams } = server;
+    let drain = registry.shared().drain.begun();
+    let serving = tonic::transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(MAX_STREAMS)
@@ -60,8 +64,16 @@ pub(crate) async fn serve(
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
-        .add_service(service::server(registry, providers, observers))
-        .serve_with_incoming_shutdown(connections, stop.cancelled_owned())
-        .await?;
-    Ok(())
+        .add_service(service::server(registry, providers, streams))
+        .serve_with_incoming_shutdown(connections, stop.cancelled_owned());
+    tokio::pin!(serving);
+    tokio::select! {
+        served = &mut serving => return Ok(served?),
+        () = drain.cancelled() => {}
+    }
+    // Nothing new is for this daemon any more; what is under way goes on (R-DUR-3).
+    for name in ["", RUNTIME] {
+        health.set_service_status(name, tonic_health::ServingStatus::NotServing).await;
+    }
+    Ok(serving.await?)
 }

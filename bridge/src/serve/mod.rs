@@ -113,7 +113,7 @@ pub(crate) struct Running {
     codex: Arc<Codex>,
     server: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
-    observers: service::Observers,
+    streams: service::Streams,
     journal: Journal,
     _lock: Lock,
 }
@@ -163,7 +163,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         )),
         idle: Arc::new(IdleExecutors::default()),
         declared: declaring::Declared::default(),
-        drain: Arc::new(Drain::new(settings.limits.drain_timeout)),
+        drain: Arc::new(Drain::new(settings.limits.drain_timeout, settings.limits.settlement)),
         keepers: Keepers::default(),
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
@@ -194,14 +194,9 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     let keeping = retention::keep(Arc::clone(&registry), kept);
     drop(tasks::spawn(&registry.shared().tracker, tasks::Kind::Retention, keeping));
     let stop = CancellationToken::new();
-    let observers = service::Observers {
-        keep_alive: settings.limits.keep_alive,
-        limit: settings.limits.observer,
-        tracker: TaskTracker::new(),
-        cut: CancellationToken::new(),
-    };
+    let streams = service::Streams::new(settings.limits.keep_alive, settings.limits.observer);
     let served =
-        link::Server { registry: Arc::clone(&registry), providers: settings.providers, observers: observers.clone() };
+        link::Server { registry: Arc::clone(&registry), providers: settings.providers, streams: streams.clone() };
     let over_tcp = stream::iter(loopback).flat_map(LoopbackListener::connections);
     let connections = stream::select(Box::pin(listener.connections()), Box::pin(over_tcp));
     let server_stop = stop.clone();
@@ -212,7 +207,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         server_stop.cancel();
     });
     tracing::info!(socket = %settings.socket.display(), runtime_id = journal.state_id(), "listening");
-    Ok(Running { registry, codex, server, stop, observers, journal, _lock: lock })
+    Ok(Running { registry, codex, server, stop, streams, journal, _lock: lock })
 }
 
 impl Running {
@@ -240,9 +235,7 @@ impl Running {
             self.server.abort();
             drop((&mut self.server).await);
         }
-        self.observers.cut.cancel();
-        self.observers.tracker.close();
-        self.observers.tracker.wait().await;
+        self.streams.cut().await;
         self.journal.close().await;
         tracing::info!("stopped");
     }

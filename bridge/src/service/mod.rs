@@ -27,14 +27,17 @@ mod observe;
 mod payload;
 mod reasons;
 mod request;
+mod seats;
 mod status;
+mod streams;
 mod watch;
 
 pub(crate) use codec::{MAX_INLINE, Protobuf};
-pub(crate) use observe::Observers;
+use observe::Observation;
 use reasons::Reasons;
 pub(crate) use request::base_url;
 pub(crate) use status::status;
+pub(crate) use streams::Streams;
 
 /// Largest request that the bridge takes (R-API-7).
 pub(crate) const MAX_REQUEST: usize = 64 << 20;
@@ -46,16 +49,16 @@ pub(crate) const MAX_RESPONSE: usize = 7 << 19;
 pub(crate) struct Service {
     registry: Arc<Registry>,
     providers: Providers,
-    observers: Observers,
+    streams: Streams,
 }
 
 /// The service, ready to be served.
 pub(crate) fn server(
     registry: Arc<Registry>,
     providers: Providers,
-    observers: Observers,
+    streams: Streams,
 ) -> Reasons<RuntimeServer<Service>> {
-    let service = RuntimeServer::new(Service { registry, providers, observers });
+    let service = RuntimeServer::new(Service { registry, providers, streams });
     Reasons::over(service.max_decoding_message_size(MAX_REQUEST).max_encoding_message_size(MAX_RESPONSE))
 }
 
@@ -251,13 +254,16 @@ impl Runtime for Service {
         let v1::ObserveTurnRequest { assignment, turn_id, after_sequence } = request.into_inner();
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
         let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
-        let front = self.session(principal, session_id)?;
-        let name = turn_id.clone();
+        let key = Key { principal, session_id };
+        let front = self.registry.find(&key).map_err(status)?;
+        let (name, epoch) = (turn_id.clone(), fence.epoch);
         let reader = front
             .ask(|reply| Command::Observe { fence, turn_id, after: after_sequence, reply })
             .await
             .map_err(status)?;
-        Ok(Response::new(self.observers.stream(reader, name)))
+        let seat = self.streams.observations.take((key, name.clone(), epoch)).map_err(status)?;
+        let observation = Observation { reader, turn_id: name, keep_alive: self.streams.keep_alive };
+        Ok(Response::new(self.streams.open(observation, seat)))
     }
 
     async fn acknowledge_events(
@@ -282,10 +288,13 @@ impl Runtime for Service {
         let v1::ReadPayloadRequest { assignment, turn_id, payload_id } = request.into_inner();
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
         let turn_id = request::id(turn_id, "turn_id").map_err(status)?;
-        let front = self.session(principal, session_id)?;
+        let key = Key { principal, session_id };
+        let front = self.registry.find(&key).map_err(status)?;
+        let (name, epoch) = (turn_id.clone(), fence.epoch);
         let part = payload::named(&payload_id);
         let read = front.ask(|reply| Command::ReadPayload { fence, turn_id, part, reply }).await.map_err(status)?;
-        Ok(Response::new(payload::stream(read)))
+        let seat = self.streams.parts.take((key, name.clone(), epoch)).map_err(status)?;
+        Ok(Response::new(self.streams.open(payload::Part::new(read, name), seat)))
     }
 
     async fn submit_function_results(

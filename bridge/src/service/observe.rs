@@ -1,88 +1,40 @@
-//! The streams of observers (R-EVT-1, R-EVT-11). Each has a task that reads the Turn's log and hands over what the connection takes; a
-//! connection that takes nothing for too long ends it. No Turn waits for it.
-//!
-//! HTTP/2 asks a stream for more only when its peer has room, so a stream that is not read cannot find out by itself that it is late. Its task
-//! can, and lets go of the log at once; the peer gets the status when it reads again.
+//! The events of a Turn as the answers of `ObserveTurn` (R-EVT-1, R-EVT-11).
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message as _;
 use proto::{raw, v1};
-use tokio::{sync::mpsc, time};
-use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
 
-use super::{Stream, status};
+use super::{
+    status,
+    streams::{Source, fenced},
+};
 use crate::{
     clock,
     refusal::{Reason, Refusal},
-    tasks,
-    turn::log::{FencedBy, Next, Omission, Reader, Why},
+    turn::log::{Next, Omission, Reader, Why},
 };
 
-/// Answers on their way to a connection: one, and the last word of a stream, whose place is kept free.
-const ON_THE_WAY: usize = 2;
-
-/// What all observers of a daemon share.
-#[derive(Clone, Debug)]
-pub(crate) struct Observers {
-    /// How long a stream may be silent.
-    pub(crate) keep_alive: Duration,
-    /// How long a stream may take nothing.
-    pub(crate) limit: Duration,
-    /// Every observer's task.
-    pub(crate) tracker: TaskTracker,
-    /// Cancelled when the daemon cuts what is still open.
-    pub(crate) cut: CancellationToken,
+/// One observation.
+#[derive(Debug)]
+pub(super) struct Observation {
+    pub(super) reader: Reader,
+    pub(super) turn_id: String,
+    /// How long the stream may be silent.
+    pub(super) keep_alive: Duration,
 }
 
-type Answer = Result<raw::ObserveTurnResponse, Status>;
+impl Source for Observation {
+    type Answer = raw::ObserveTurnResponse;
 
-impl Observers {
-    /// The stream of one observation.
-    pub(super) fn stream(&self, reader: Reader, turn_id: String) -> Stream<raw::ObserveTurnResponse> {
-        let (answers, taken) = mpsc::channel(ON_THE_WAY);
-        let Self { keep_alive, limit, tracker, cut } = self.clone();
-        let work = async move {
-            tokio::select! {
-                () = answers.closed() => {}
-                () = cut.cancelled() => {}
-                () = observe(&answers, reader, &turn_id, keep_alive, limit) => {}
-            }
-        };
-        drop(tasks::spawn(&tracker, tasks::Kind::Observer, work));
-        Box::pin(ReceiverStream::new(taken))
+    fn turn_id(&self) -> &str {
+        &self.turn_id
     }
-}
 
-async fn observe(
-    answers: &mpsc::Sender<Answer>,
-    mut reader: Reader,
-    turn_id: &str,
-    keep_alive: Duration,
-    limit: Duration,
-) {
-    let Ok(last_word) = answers.clone().reserve_owned().await else { return };
-    loop {
-        let answer = match answer(reader.next(keep_alive).await, turn_id) {
-            Some(Ok(answer)) => answer,
-            Some(Err(status)) => return drop(last_word.send(Err(status))),
-            None => return,
-        };
-        match time::timeout(limit, answers.send(Ok(answer))).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_gone)) => return,
-            Err(_elapsed) => {
-                tracing::info!(turn_id, "an observer that does not read is ended");
-                let refusal = Refusal::new(
-                    Reason::ObserverTooSlow,
-                    "the stream was not read for too long; nothing is lost, observe again behind the last event",
-                );
-                return drop(last_word.send(Err(status(refusal))));
-            }
-        }
+    async fn next(&mut self) -> Option<Result<Self::Answer, Status>> {
+        answer(self.reader.next(self.keep_alive).await, &self.turn_id)
     }
 }
 
@@ -97,14 +49,7 @@ fn answer(next: Next, turn_id: &str) -> Option<Result<raw::ObserveTurnResponse, 
         }
         Next::Idle { last_sequence } => Some(Ok(raw::ObserveTurnResponse { events: Vec::new(), last_sequence })),
         Next::Ended => None,
-        Next::Fenced { epoch, by } => {
-            let (text, state) = match by {
-                FencedBy::TakeOver => ("a higher epoch holds the Session", "bound"),
-                FencedBy::Release => ("the assignment is released", "released"),
-            };
-            let refusal = Refusal::new(Reason::AssignmentStale, text);
-            Some(Err(status(refusal.at("assignment").with("epoch", epoch).with("state", state))))
-        }
+        Next::Fenced { epoch, by } => Some(Err(fenced(epoch, by))),
         Next::Lost => lost(Reason::Draining, "the stream is lost; observe again"),
         Next::Failed(error) => {
             tracing::error!(turn_id, %error, "the events of a Turn cannot be read");

@@ -1,16 +1,16 @@
 //! `ReadPayload`: the names of large parts, and the stream of their bytes (R-API-7).
 
-use std::io;
-
-use futures_util::stream;
 use proto::v1;
 use tonic::Status;
 
-use super::{Stream, status};
+use super::{
+    status,
+    streams::{Source, fenced},
+};
 use crate::{
     refusal::{Reason, Refusal},
-    session::PartOf,
-    turn::log::Payload,
+    session::{PartOf, events_gone},
+    turn::log::{Payload, Unread},
 };
 
 /// What the name of a call's arguments begins with; the rest is the call's id.
@@ -39,27 +39,51 @@ pub(super) fn named(payload_id: &str) -> Result<PartOf, Refusal> {
     numbers.ok_or_else(unknown)
 }
 
-/// The bytes of a part, piece by piece.
-pub(super) fn stream(payload: Payload) -> Stream<v1::ReadPayloadResponse> {
-    Box::pin(stream::unfold(Some((payload, 0)), |state| async move {
-        let (mut payload, offset) = state?;
-        match payload.next().await {
-            Ok(Some(data)) => {
-                let next = offset + data.len() as u64;
-                Some((Ok(v1::ReadPayloadResponse { data: data.into(), offset }), Some((payload, next))))
-            }
-            Ok(None) => None,
-            Err(error) => Some((Err(failed(&error)), None)),
-        }
-    }))
+/// The bytes of one part, piece by piece.
+#[derive(Debug)]
+pub(super) struct Part {
+    payload: Payload,
+    turn_id: String,
+    /// Bytes that were given out.
+    offset: u64,
 }
 
-fn failed(error: &io::Error) -> Status {
-    if error.kind() == io::ErrorKind::NotFound {
-        return status(unknown());
+impl Source for Part {
+    type Answer = v1::ReadPayloadResponse;
+
+    fn turn_id(&self) -> &str {
+        &self.turn_id
     }
-    tracing::error!(%error, "a part of an event cannot be read");
-    status(Refusal::new(Reason::StorageUnavailable, "the part cannot be read"))
+
+    async fn next(&mut self) -> Option<Result<Self::Answer, Status>> {
+        match self.payload.next().await {
+            Ok(data) => data.map(|data| {
+                let offset = self.offset;
+                self.offset += data.len() as u64;
+                Ok(v1::ReadPayloadResponse { data: data.into(), offset })
+            }),
+            Err(unread) => Some(Err(self.failed(unread))),
+        }
+    }
+}
+
+impl Part {
+    /// A part that nobody has read yet.
+    pub(super) fn new(payload: Payload, turn_id: String) -> Self {
+        Self { payload, turn_id, offset: 0 }
+    }
+
+    fn failed(&self, unread: Unread) -> Status {
+        match unread {
+            Unread::Absent => status(unknown()),
+            Unread::Gone { first_available } => status(events_gone(first_available)),
+            Unread::Fenced { epoch, by } => fenced(epoch, by),
+            Unread::Failed(error) => {
+                tracing::error!(turn_id = self.turn_id, %error, "a part of an event cannot be read");
+                status(Refusal::new(Reason::StorageUnavailable, "the part cannot be read"))
+            }
+        }
+    }
 }
 
 fn unknown() -> Refusal {

@@ -36,8 +36,11 @@ const END_AGAIN: Duration = Duration::from_secs(1);
 /// Between two tries to store calls that the journal did not take.
 const CALLS_AGAIN: Duration = Duration::from_millis(500);
 
+/// Between two tries to record that the file has everything again.
+const NOTE_AGAIN: Duration = Duration::from_millis(500);
+
 /// After how many more events a reservation that failed is tried again.
-const RESERVE_AGAIN: u64 = 1024;
+const RESERVE_AGAIN: u64 = RESERVED >> 10;
 
 /// A Turn that is not over.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub(super) struct Active {
     reserve_at: u64,
     /// Whether the journal was told that the file does not take events.
     unwritten_noted: bool,
+    /// When the journal is told again that the file has everything, where it did not take that.
+    note_again: Option<Instant>,
     /// Calls that the journal did not take, and that nobody has seen.
     unstored: Option<Unstored>,
     orders: VecDeque<Order>,
@@ -119,6 +124,7 @@ impl Active {
             acknowledged: 0,
             reserve_at: RESERVED / 2,
             unwritten_noted: false,
+            note_again: None,
             unstored: None,
             orders: VecDeque::from([Order::Start { input, client_id }]),
             evidence: Vec::new(),
@@ -172,6 +178,7 @@ impl Active {
         let ending = self.ending.iter().map(|ending| ending.next_try);
         let storage = self.unstored.iter().map(|unstored| unstored.next_try.min(unstored.give_up));
         let storage = storage.chain(self.recording.next_deadline().filter(|_| self.ending.is_none()));
+        let storage = storage.chain(self.note_again.filter(|_| self.ending.is_none()));
         let own = evidence.chain(self.waiters.iter().map(|(at, _)| *at)).chain(ending);
         own.chain(storage).chain(self.watch_until()).chain(self.inputs_awaited_until()).min()
     }
@@ -506,15 +513,26 @@ impl Active {
         if self.ending.is_some() {
             return;
         }
-        if !self.recording.write() && !self.unwritten_noted {
-            // Observers will have seen what the file lacks: a process that finds it so must not give these sequences again.
-            self.unwritten_noted = true;
-            let noted = self.shared.journal.events_unwritten(self.row, self.recording.first_unwritten()).await;
-            self.logged(noted, "that events are held in memory");
+        let is_stored = self.recording.write();
+        self.note_again = self.note_again.filter(|at| is_stored && *at > Instant::now());
+        if is_stored == self.unwritten_noted && self.note_again.is_none() {
+            self.note_unwritten().await;
         }
         // ORDER: a sequence is reserved on disk before it is given out, so that none is given twice after a power loss (R-DUR-2).
         self.reserve().await;
         self.recording.publish();
+    }
+
+    /// Tells the journal whether the file lacks events. What it lacks observers will have seen: a process that finds it so must not give these
+    /// sequences again, and one that finds them must not call them lost.
+    async fn note_unwritten(&mut self) {
+        let is_lacking = self.recording.is_unwritten();
+        let first = if is_lacking { self.recording.first_unwritten() } else { 0 };
+        let noted = self.shared.journal.events_unwritten(self.row, first).await;
+        // The file itself is marked too, where the journal does not take it.
+        self.unwritten_noted = is_lacking || noted.is_err();
+        self.note_again = noted.as_ref().err().filter(|_| !is_lacking).map(|_| Instant::now() + NOTE_AGAIN);
+        self.logged(noted, "whether events are held in memory");
     }
 
     /// Reserves more sequences once half of a block is left.

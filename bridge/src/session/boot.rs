@@ -21,6 +21,8 @@ impl Boot {
     /// What the journal says.
     pub(super) async fn of(journal: &Journal) -> Result<Self> {
         let id = std::fs::read_to_string(BOOT_ID).ok().map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
+        #[cfg(failpoints)]
+        let id = if adapters::failpoint::is_another_boot() { Some("another".to_owned()) } else { id };
         let noted = journal.boot_id().await?;
         // Where it cannot be known, it is another one.
         let is_same = id.is_some() && id == noted;

@@ -27,6 +27,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Drain {
     timeout: Duration,
+    /// How long the rest may take to settle.
+    settlement: Duration,
     /// Nothing new begins.
     begun: CancellationToken,
     /// Nobody waits for what still runs.
@@ -56,7 +58,7 @@ pub(crate) struct Drained {
     pub(crate) waiting: Vec<DrainedTurn>,
     /// Turns that still ran at the deadline.
     pub(crate) interrupted: Vec<DrainedTurn>,
-    /// Sessions whose native work could not be ended.
+    /// Sessions whose native work could not be ended, or not in time.
     pub(crate) unconfirmed: u32,
 }
 
@@ -78,6 +80,8 @@ pub(super) struct View {
     pub(super) unheard: usize,
     /// Executors by state.
     pub(super) load: Load,
+    /// Sessions with a Turn or an Executor.
+    pub(super) left: u32,
 }
 
 impl View {
@@ -88,8 +92,7 @@ impl View {
 
     /// Whether no Turn and no Executor is left that could still end.
     fn is_over(&self) -> bool {
-        let Load { preparing, idle, busy, closing, .. } = self.load;
-        self.unheard == 0 && self.turns.is_empty() && preparing + idle + busy + closing == 0
+        self.unheard == 0 && self.turns.is_empty() && self.left == self.load.unconfirmed
     }
 
     /// The Turns, first those that only wait.
@@ -103,10 +106,11 @@ impl View {
 }
 
 impl Drain {
-    /// A drain that has not begun, with the time that what runs will have.
-    pub(crate) fn new(timeout: Duration) -> Self {
+    /// A drain that has not begun, with the time that what runs will have, and what is cancelled then.
+    pub(crate) fn new(timeout: Duration, settlement: Duration) -> Self {
         Self {
             timeout,
+            settlement,
             begun: CancellationToken::new(),
             hurried: CancellationToken::new(),
             cut: CancellationToken::new(),
@@ -125,7 +129,8 @@ impl Drain {
         self.state.subscribe()
     }
 
-    pub(super) fn begun(&self) -> CancellationToken {
+    /// Cancelled when nothing new begins any more.
+    pub(crate) fn begun(&self) -> CancellationToken {
         self.begun.clone()
     }
 
@@ -180,12 +185,20 @@ impl Registry {
         let (waiting, interrupted) = view.parted();
         tracing::info!(waiting = waiting.len(), interrupted = interrupted.len(), "what still runs is cancelled");
         drain.cut.cancel();
+        // LIMIT: settlement has a bound, but an end that the disk does not take has none (R-DUR-4). Who asked is told what is left.
+        let settled_by = Instant::now() + drain.settlement;
         let unconfirmed = loop {
             let view = self.view();
             if view.is_over() {
-                break view.load.unconfirmed;
+                break view.left;
             }
-            drain.moved.notified().await;
+            tokio::select! {
+                () = drain.moved.notified() => {}
+                () = sleep_until(settled_by) => {
+                    tracing::error!(turns = view.turns.len(), sessions = view.left, "the drain is answered before all of it is over");
+                    break view.left;
+                }
+            }
         };
         tracing::info!(unconfirmed, "drained");
         let done = Arc::new(Drained { waiting, interrupted, unconfirmed });
@@ -267,7 +280,8 @@ mod tests {
     fn view(turns: Vec<(Key, RunningTurn)>, executors: &[ExecutorState], unheard: usize) -> View {
         let mut load = Load::default();
         executors.iter().for_each(|state| load.add(*state, None));
-        View { turns, unheard, load }
+        let left = executors.iter().filter(|state| **state != ExecutorState::None).count();
+        View { turns, unheard, load, left: u32::try_from(left).unwrap() }
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl IdleExecutors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn offer(self: &Arc<Self>, since: Instant, owner: mpsc::Sender<Internal>) -> Offer {
+    pub(super) fn offer(self: &Arc<Self>, since: Instant, owner: mpsc::Sender<Internal>) -> Offer {
         let mut offers = self.lock();
         let name = (since, offers.next);
         offers.next += 1;

@@ -189,7 +189,7 @@ mod tests {
             capacity: Arc::new(Semaphore::new(1)),
             idle: Arc::new(IdleExecutors::default()),
             declared: Declared::default(),
-            drain: Arc::new(Drain::new(Duration::ZERO)),
+            drain: Arc::new(Drain::new(Duration::ZERO, Duration::ZERO)),
             keepers: Keepers::default(),
             tracker: TaskTracker::new(),
             stopping: CancellationToken::new(),

@@ -58,6 +58,7 @@ pub(crate) use assignment::Fence;
 pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};
 pub(crate) use idle::IdleExecutors;
 pub(crate) use listing::{Listed, Page, Scope, TurnsPage};
+pub(crate) use past::events_gone;
 pub(crate) use preparation::Grant;
 pub(crate) use recording::Bounds;
 pub(crate) use registry::Registry;

@@ -102,10 +102,9 @@ impl Past {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(Front::ended(self.snapshot.acknowledged, self.terminal()))
             }
-            // It is put aside like one that is found at a start, so that nothing removes it and the end can be read.
+            // Like one that is found at a start.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                tracing::warn!(path = %file.display(), %error, "the events of a Turn are lost");
-                std::fs::rename(file, file.with_extension("unreadable"))?;
+                log::put_aside(file, &error)?;
                 Ok(Front::ended(self.snapshot.acknowledged, self.terminal()))
             }
             opened => opened,
@@ -120,7 +119,7 @@ pub(super) fn input_state(of: &InputRecord) -> InputState {
 }
 
 /// What is asked for is not kept any more.
-pub(super) fn events_gone(first_available: u64) -> Refusal {
+pub(crate) fn events_gone(first_available: u64) -> Refusal {
     Refusal::new(Reason::EventsGone, "these events of the Turn are not kept any more")
         .with("first_available", first_available)
 }
@@ -167,8 +166,9 @@ impl Owner {
 
     /// Keeps in mind that a Turn which is over may be read.
     pub(super) fn remember_readers(&mut self, front: &Front) {
-        self.observed.retain(|log| log.find().is_some());
-        self.observed.push(front.trace());
+        let trace = front.trace();
+        self.observed.retain(|log| log.find().is_some() && !log.is(&trace));
+        self.observed.push(trace);
     }
 
     /// Fences whoever reads events of the Session under a lower epoch, also those of Turns that are over (R-ASG-2).
@@ -196,15 +196,18 @@ impl Owner {
                 (row, first_kept, self.past_front(turn_id).await?)
             }
         };
+        if self.turn.as_ref().is_none_or(|turn| turn.id() != turn_id) {
+            self.remember_readers(&front);
+        }
         let unknown = || Refusal::new(Reason::NotFound, "the Turn has no such part").at("payload_id");
         match part? {
             PartOf::Event(sequence, _) if sequence > front.last_sequence() => Err(unknown()),
             PartOf::Event(sequence, _) if sequence < first_kept => Err(events_gone(first_kept)),
-            PartOf::Event(sequence, part) => Ok(front.payload(sequence, part)),
+            PartOf::Event(sequence, part) => Ok(front.payload(sequence, part, fence.epoch)),
             PartOf::Call(call_id) => {
                 let call = self.shared.journal.call(row, &call_id).await.map_err(|error| storage(&error))?;
                 let arguments = call.ok_or_else(unknown)?.start.arguments;
-                Ok(log::Payload::here(arguments.into_bytes().into()))
+                Ok(front.at_hand(arguments.into_bytes().into(), fence.epoch))
             }
         }
     }
@@ -251,10 +254,9 @@ impl Owner {
         }
         let (acknowledged, number) = (past.snapshot.acknowledged, past.number);
         if acknowledged == last
-            && let Err(error) = std::fs::remove_file(self.turn_file(number))
-            && error.kind() != std::io::ErrorKind::NotFound
+            && let Err(error) = log::let_go(&self.turn_file(number))
         {
-            tracing::warn!(turn_id, %error, "an acknowledged file could not be removed");
+            tracing::warn!(turn_id, %error, "an acknowledged file could not be removed; it is tried again");
         }
         Ok(acknowledged)
     }

@@ -3,21 +3,18 @@
 use std::{collections::VecDeque, os::unix::fs::DirBuilderExt as _, path::Path, sync::Arc, time::SystemTime};
 
 use adapters::{
-    harness::{Availability, Configuration, Harness, Launch, Order, Placement, PrepareError, Report, Resume},
-    native::{environment::Mark, tree},
+    harness::{Availability, Configuration, Harness, Launch, Placement, PrepareError, Resume},
+    native::environment::Mark,
 };
 use secrecy::SecretString;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answer, Fence, IdleExecutors, PrepareRequest, Progress, digest, drain,
-    executor::{Live, Prepared, Preparing, Retired, Slot, same_key},
+    Answer, Fence, PrepareRequest, Progress, digest, drain,
+    executor::{Live, Prepared, Preparing, Slot, same_key},
     history, idle,
-    owner::{Internal, Owner},
+    owner::Owner,
     preparation::{Grant, ReadyKind, State},
 };
 use crate::{
@@ -27,9 +24,9 @@ use crate::{
     tasks,
     turn::calls::Digest,
 };
+use work::{Before, Work};
 
-/// How long the end of a preparation that was given up may take.
-const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(10);
+mod work;
 
 /// What a new Executor is asked to be.
 struct Wanted {
@@ -38,17 +35,6 @@ struct Wanted {
     configuration: Configuration,
     key: Option<SecretString>,
     resume: Option<Resume>,
-}
-
-/// What stands before a new Executor can be started.
-enum Before {
-    Nothing(OwnedSemaphorePermit),
-    /// The longest idle Executor of another Session makes room.
-    MakeRoom,
-    /// An idle Executor holds an older credential.
-    Retire(Box<Live>),
-    /// The same, while it is still being prepared.
-    Await(Preparing),
 }
 
 impl Owner {
@@ -206,7 +192,13 @@ impl Owner {
         self.check_storage().await?;
         let before = match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Live(live) => Before::Retire(live),
-            Slot::Preparing(preparing) => Before::Await(preparing),
+            Slot::Preparing(preparing) => {
+                // ORDER: before its room is promised, so that it cannot go on with another one.
+                preparing.give_up.cancel();
+                let (reply, room) = oneshot::channel();
+                self.room_wanted = Some(reply);
+                Before::Inherit { task: preparing.task, room }
+            }
             slot @ (Slot::Empty | Slot::Unconfirmed(_)) => {
                 self.slot = slot;
                 return Err(internal("there is no Executor to retire"));
@@ -301,6 +293,7 @@ impl Owner {
                 }
                 self.sweep(&executor_id).await;
             }
+            self.give_room(permit);
             return;
         }
         let (configuration, key) = (Arc::clone(&preparing.configuration), preparing.key.take());
@@ -425,112 +418,6 @@ impl Owner {
     fn life(&self) -> (Instant, SystemTime) {
         let life = self.shared.limits.handle_life;
         (Instant::now() + life, clock::now() + life)
-    }
-}
-
-/// The work of one preparation.
-struct Work {
-    executor_id: String,
-    harness: Arc<dyn Harness>,
-    launch: Launch,
-    before: Before,
-    give_up: CancellationToken,
-    capacity: Arc<Semaphore>,
-    idle: Arc<IdleExecutors>,
-    internal: tokio::sync::mpsc::Sender<Internal>,
-}
-
-impl Work {
-    async fn run(self) {
-        let Self { executor_id, harness, launch, before, give_up, capacity, idle, internal } = self;
-        let (permit, retired) = match before {
-            Before::Nothing(permit) => (Some(permit), None),
-            Before::MakeRoom => {
-                let room = tokio::select! {
-                    room = idle.make_room(&capacity) => room,
-                    () = give_up.cancelled() => None,
-                };
-                if room.is_none() {
-                    let result = Err(without_room(give_up.is_cancelled()));
-                    let prepared = Prepared { executor_id, permit: None, result, retired: None };
-                    return drop(internal.send(Internal::Prepared(prepared)).await);
-                }
-                (room, None)
-            }
-            Before::Retire(live) => {
-                let (permit, retired) = retire(*live).await;
-                (permit, Some(retired))
-            }
-            Before::Await(preparing) => {
-                // Its Executor is dropped by the owner, which has replaced it; only its end matters here. Its room is then free again.
-                preparing.give_up.cancel();
-                drop(preparing.task.await);
-                tokio::select! {
-                    permit = capacity.acquire_owned() => (permit.ok(), None),
-                    () = give_up.cancelled() => (None, None),
-                }
-            }
-        };
-        let result = match &retired {
-            Some(Retired { survivors: 1.., .. }) => Err(given_up(false)),
-            Some(_) | None => {
-                let mark = launch.mark.clone();
-                let prepared = tokio::select! {
-                    result = harness.prepare(launch) => Some(result),
-                    () = give_up.cancelled() => None,
-                };
-                match prepared {
-                    Some(result) => result,
-                    // Dropping the preparation begins the end of what it has started; whether it is gone must be seen (R-ASG-4).
-                    None => Err(given_up(ended(&mark).await)),
-                }
-            }
-        };
-        drop(internal.send(Internal::Prepared(Prepared { executor_id, permit, result, retired })).await);
-    }
-}
-
-/// Closes an idle Executor and waits for its last word.
-async fn retire(live: Live) -> (Option<OwnedSemaphorePermit>, Retired) {
-    let Live { executor_id, mut executor, permit, .. } = live;
-    let keeper_pid = executor.keeper.pid;
-    drop(executor.orders.send(Order::Close).await);
-    let mut survivors = 0;
-    while let Some(report) = executor.reports.recv().await {
-        if let Report::Closed { survivors: left, .. } = report {
-            survivors = left;
-        }
-    }
-    (permit, Retired { executor_id, keeper_pid, survivors })
-}
-
-/// Ends what carries a mark; true when nothing of it is left.
-async fn ended(mark: &Mark) -> bool {
-    let mark = mark.clone();
-    let swept = tokio::task::spawn_blocking(move || tree::sweep(mark.as_str(), GIVEN_UP)).await;
-    swept.is_ok_and(|swept| swept.left == 0)
-}
-
-fn without_room(given_up: bool) -> PrepareError {
-    match given_up {
-        true => self::given_up(true),
-        false => PrepareError {
-            step: idle::NO_ROOM,
-            message: "no room for another Executor".into(),
-            clean: true,
-            history: None,
-            changed_history: false,
-        },
-    }
-}
-
-fn given_up(clean: bool) -> PrepareError {
-    PrepareError {
-        step: "cancelled",
-        message: "the preparation was given up".into(),
-        clean,
-        history: None,
-        changed_history: true,
     }
 }
 

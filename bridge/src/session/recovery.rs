@@ -20,7 +20,7 @@ use crate::{
     turn::{
         event::{Event, Omitted},
         inputs::InputState,
-        log::{Kept, Log, Record, Recovered},
+        log::{self, Kept, Log, Record, Recovered},
     },
 };
 
@@ -101,9 +101,8 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
             (Some(log), last, recovery.end())
         }
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the events of a Turn are lost");
-            // What cannot be read is put aside; the journal alone has the end of this Turn.
-            drop(std::fs::rename(&path, path.with_extension("unreadable")));
+            // The journal alone has the end of this Turn.
+            drop(log::put_aside(&path, &error));
             given.at_least = given.at_most;
             let log = Log::create(&path, shared.limits.log);
             let last = if log.is_ok() { 0 } else { given.at_most };
@@ -115,6 +114,8 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
     if let Some((status, ended)) = found.ended.take() {
         let usage = found.usage.as_ref().map(encode_usage);
         let ended = ended.to_vec();
+        // A Turn that never started has written none.
+        let read = ProvedInputs { is_over: read.is_over || !found.is_started, ..read };
         let (inputs, _) = unsettled::close(turn, &found, &read);
         return (EndRecord { status, ended, last_sequence: last, ended_ms, usage }, inputs);
     }

@@ -157,11 +157,13 @@ impl Registry {
                 Entry::Stored(row, _) => {
                     if self.unconfirmed.contains_key(row) {
                         view.load.add(ExecutorState::Unconfirmed, None);
+                        view.left += 1;
                     }
                     continue;
                 }
             };
             view.load.add(standing.executor, standing.turn.as_ref());
+            view.left += u32::from(standing.turn.is_some() || standing.executor != ExecutorState::None);
             view.turns.extend(standing.turn.clone().map(|turn| (key.clone(), turn)));
             view.unheard += usize::from(!standing.drains && !standing.is_gone);
         }

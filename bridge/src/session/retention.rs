@@ -15,6 +15,7 @@ use crate::{
     clock,
     journal::{self, EndedEvents, SessionName},
     refusal::{Reason, Refusal},
+    turn::log,
 };
 
 /// Turns, and Sessions, that one round looks at.
@@ -68,9 +69,32 @@ async fn round(registry: &Registry, retention: Retention) -> journal::Result<boo
     for session in released {
         registry.forget(&key(&session), before).await;
     }
+    let stored = journal.stored_events(ROUND).await?;
+    more |= stored.len() == ROUND;
+    let_go_of_stored(registry, &stored).await?;
     let ended = journal.ended_events(ROUND).await?;
     more |= remove_events(registry, &ended, before, retention.state_bytes).await?;
     Ok(more)
+}
+
+/// Removes the files of Turns whose events Core has stored: an acknowledgement does that itself, unless the daemon dies in between.
+async fn let_go_of_stored(registry: &Registry, stored: &[EndedEvents]) -> journal::Result<()> {
+    let shared = registry.shared();
+    let mut gone = Vec::new();
+    for turn in stored {
+        let path = file_of(&shared.state, turn);
+        // ORDER: the file goes first: the journal is what makes the next round look for it.
+        match log::let_go(&path) {
+            Ok(()) => gone.push(turn.turn),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "an acknowledged file could not be removed"),
+        }
+    }
+    if gone.is_empty() { Ok(()) } else { shared.journal.events_gone(gone).await }
+}
+
+/// The file of a Turn.
+fn file_of(state: &Path, turn: &EndedEvents) -> PathBuf {
+    state.join("sessions").join(&turn.session.directory).join("turns").join(format!("{}.log", turn.number))
 }
 
 /// Removes the events of Turns that ended before a time, and of the oldest until the others fit. True when these Turns were not enough.
@@ -81,8 +105,7 @@ async fn remove_events(
     state_bytes: u64,
 ) -> journal::Result<bool> {
     let shared = registry.shared();
-    let sessions = shared.state.join("sessions");
-    let walked = sessions.clone();
+    let walked = shared.state.join("sessions");
     // What a daemon that stops leaves behind is one walk, which nobody needs to wait for.
     let walk = tokio::task::spawn_blocking(move || bytes_of(&walked)).await;
     let mut bytes = walk.map_or(0, |walked| {
@@ -95,13 +118,12 @@ async fn remove_events(
         if turn.ended_ms > before && bytes <= state_bytes {
             return Ok(false);
         }
-        let path = sessions.join(&turn.session.directory).join("turns").join(format!("{}.log", turn.number));
+        let path = file_of(&shared.state, turn);
         let size = fs::metadata(&path).map_or(0, |meta| meta.len());
         // ORDER: it is told that the events are gone before they are.
-        shared.journal.events_gone(turn.turn).await?;
-        match fs::remove_file(&path) {
+        shared.journal.events_gone(vec![turn.turn]).await?;
+        match log::let_go(&path) {
             Ok(()) => tracing::info!(turn_id = turn.turn_id, size, "the events of a Turn are not kept any longer"),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(path = %path.display(), %error, "an event file could not be removed"),
         }
         bytes = bytes.saturating_sub(size);

@@ -26,6 +26,8 @@ fn name(effect: &Effect) -> String {
         Effect::StoreStarted(_) => "store_started".into(),
         Effect::StoreCall(_) => "store_call".into(),
         Effect::StorePhase { phase, .. } => format!("store({})", phase.name()),
+        Effect::StoreInput { phase, .. } => format!("store({})", phase.name()),
+        Effect::Steer { input_id, .. } => format!("steer({input_id})"),
         Effect::Answer { .. } => "answer".into(),
         Effect::AwaitEvidence { .. } => "await".into(),
         Effect::Interrupt => "interrupt".into(),
@@ -370,3 +372,6 @@ fn arguments_are_held_within_a_bound_and_while_somebody_asks_for_them() {
     }
     assert_eq!(turn.calls.iter().map(|c| c.call.arguments.len()).sum::<usize>(), 0);
 }
+
+#[path = "machine_tests/steering.rs"]
+mod steering;

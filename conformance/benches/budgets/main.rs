@@ -8,6 +8,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -51,7 +52,6 @@ async fn measure() -> anyhow::Result<()> {
     row("idle daemon", &format!("{} KB", memory(rig.daemon.pid())?), "", "10 MB");
     sessions(&rig).await?;
     print("a message of a bare gRPC stream, 1 a ms", &transport::stream(&folder).await?, "");
-    print("a call that writes nothing, 64 Sessions", &transport::calls(&rig, 64, 40).await?, "");
     first_call(&rig).await?;
     latency(&rig).await?;
     burst(&rig).await?;
@@ -154,20 +154,46 @@ async fn exit(rig: &Rig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// 64 Sessions submit results at once: each answer says that its result is on disk.
+/// 64 Sessions ask at once for what is stored: events that are acknowledged while nothing else happens, and results that their Harnesses wait for.
 async fn receipts(rig: &Rig) -> anyhow::Result<()> {
     const WRITERS: usize = 64;
+    const ROUNDS: u64 = 40;
+    let configuration = rig.configuration(vec![function("f", r#"{"type":"object"}"#)]);
     let mut sessions = Vec::new();
     for _ in 0..WRITERS {
         let session = rig.session().await?;
-        let ready = session.prepare(rig.configuration(vec![function("f", r#"{"type":"object"}"#)]), Vec::new()).await?;
-        sessions.push((session, ready));
+        let ready = session.prepare(configuration.clone(), Vec::new()).await?;
+        session.start(&ready, "said", proto::client::text_input(format!("deltas {ROUNDS} 0"))).await?;
+        let mut events = session.turn_events("said");
+        while events.next().await?.is_some() {}
+        sessions.push(Arc::new(session));
     }
-    let mut writers = JoinSet::new();
-    for (session, ready) in sessions {
-        writers.spawn(async move {
+    let nothing = at_once(&sessions, |session| async move {
+        let mut times = histogram();
+        for _ in 0..ROUNDS {
+            let begun = Instant::now();
+            session.turn("said").await?;
+            times.record(nanos(begun.elapsed()))?;
+        }
+        Ok(times)
+    });
+    print("a call that writes nothing, 64 Sessions", &nothing.await?, "");
+    let acknowledged = at_once(&sessions, |session| async move {
+        let mut times = histogram();
+        for sequence in 1..=ROUNDS {
+            let begun = Instant::now();
+            session.acknowledge("said", sequence).await?;
+            times.record(nanos(begun.elapsed()))?;
+        }
+        Ok(times)
+    });
+    print("durable receipt, 64 Sessions", &acknowledged.await?, "0.5/10 ms*");
+    let answered = at_once(&sessions, |session| {
+        let configuration = configuration.clone();
+        async move {
             let mut times = histogram();
-            session.start(&ready, "calls", proto::client::text_input("calls 40")).await?;
+            let ready = session.prepare(configuration, Vec::new()).await?;
+            session.start(&ready, "calls", proto::client::text_input(format!("calls {ROUNDS}"))).await?;
             let mut events = session.turn_events("calls");
             while let Some(event) = events.next().await? {
                 if let Some(v1::event::Kind::FunctionCall(call)) = event.kind {
@@ -176,16 +202,25 @@ async fn receipts(rig: &Rig) -> anyhow::Result<()> {
                     times.record(nanos(begun.elapsed()))?;
                 }
             }
-            anyhow::Ok(times)
-        });
-    }
-    let mut times = histogram();
-    while let Some(done) = writers.join_next().await {
-        times.add(done??)?;
-    }
-    print("durable receipt, 64 Sessions, gRPC included", &times, "0.5/10 ms*");
+            Ok(times)
+        }
+    });
+    print("result of a call, 64 Harnesses at work", &answered.await?, "");
     println!("* above the transport's own figure");
     Ok(())
+}
+
+/// Does the same on all Sessions at once, and puts their times together.
+async fn at_once<F>(sessions: &[Arc<Session>], each: impl Fn(Arc<Session>) -> F) -> anyhow::Result<Histogram<u64>>
+where
+    F: Future<Output = anyhow::Result<Histogram<u64>>> + Send + 'static,
+{
+    let mut tasks: JoinSet<_> = sessions.iter().map(|session| each(Arc::clone(session))).collect();
+    let mut times = histogram();
+    while let Some(done) = tasks.join_next().await {
+        times.add(done??)?;
+    }
+    Ok(times)
 }
 
 async fn begin(rig: &Rig, turn_id: &str, input: &str) -> anyhow::Result<(Session, String)> {

@@ -1,13 +1,8 @@
-//! The transport's own figures, so that the daemon's can be read above them: an empty server of the same kind on a socket of its own, and a call
-//! of the daemon that does nothing.
+//! The transport's own figure, so that the daemon's can be read above it: an empty server of the same kind on a socket of its own.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
 use anyhow::Context as _;
-use conformance::rig::Rig;
 use hdrhistogram::Histogram;
 use tokio::{net::UnixListener, task::JoinSet, time};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -18,7 +13,7 @@ use tonic_health::{
     server::health_reporter,
 };
 
-use crate::{child, histogram, nanos};
+use crate::{child, histogram};
 
 /// Messages of the stream, one a millisecond.
 const MESSAGES: usize = 3000;
@@ -49,29 +44,5 @@ pub(crate) async fn stream(folder: &Path) -> anyhow::Result<Histogram<u64>> {
         times.record(child::now().saturating_sub(written).max(1))?;
     }
     tasks.abort_all();
-    Ok(times)
-}
-
-/// So many Sessions ask at once for the state of a Turn that is over, again and again: a call that writes nothing.
-pub(crate) async fn calls(rig: &Rig, callers: usize, rounds: usize) -> anyhow::Result<Histogram<u64>> {
-    let mut tasks = JoinSet::new();
-    for _ in 0..callers {
-        let session = rig.session().await?;
-        tasks.spawn(async move {
-            let mut times = histogram();
-            for _ in 0..rounds {
-                let begun = Instant::now();
-                // There is no such Turn, which the Session's owner says.
-                let answer = session.turn("t-none").await;
-                anyhow::ensure!(answer.is_err(), "{answer:?}");
-                times.record(nanos(begun.elapsed()))?;
-            }
-            anyhow::Ok(times)
-        });
-    }
-    let mut times = histogram();
-    while let Some(done) = tasks.join_next().await {
-        times.add(done??)?;
-    }
     Ok(times)
 }

@@ -1,17 +1,22 @@
 //! What a Core does, in the few lines that a scenario wants to say: bind, prepare, start, observe, answer.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use anyhow::Context;
-use proto::client::{Refusal, Session, TurnEvents, text_input};
+use proto::client::{Client, Endpoint, Error, Refusal, Session, TurnEvents, text_input};
 use proto::v1;
 use proto::v1::event::Kind;
+use tokio::time;
 use uuid::Uuid;
 
-use super::Rig;
+use super::{Refused, Rig, refusal};
 
 /// The key of the model provider in all rigs. Nothing but the provider may ever see it.
 pub const MODEL_KEY: &str = "sk-rig-canary-4f1d0c2b";
+
+/// Between two questions for the same thing.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// The events of a Turn, to its end.
 #[derive(Debug, Clone, Default)]
@@ -98,6 +103,20 @@ impl Rig {
         Ok(session.turn_events(turn_id))
     }
 
+    /// The events of a Turn after a sequence, to its end, without looking again for a stream that is lost.
+    ///
+    /// # Errors
+    /// What the bridge refused, or a lost stream.
+    pub async fn observe(&self, session: &Session, turn_id: &str, after: u64) -> Result<Observed, Error> {
+        let client = Client::connect(Endpoint::Unix(self.place().socket().to_owned())).await?;
+        let mut events = client.with_patience(Duration::ZERO).observe(session.assignment().clone(), turn_id, after);
+        let mut seen = Observed::default();
+        while let Some(event) = events.next().await? {
+            seen.events.push(event);
+        }
+        Ok(seen)
+    }
+
     /// A whole Turn without functions.
     ///
     /// # Errors
@@ -160,6 +179,18 @@ pub fn refused<T: Debug, E: Into<anyhow::Error>>(result: Result<T, E>, reason: v
     match refusal.filter(|refusal| refusal.reason == Some(reason)) {
         Some(refusal) => Ok(refusal.clone()),
         None => Err(error.context(format!("{reason:?} was due"))),
+    }
+}
+
+/// Asks until the answer is a refusal for this reason, and gives it.
+pub async fn until_refused<T: Debug>(reason: v1::Reason, ask: impl AsyncFn() -> Result<T, Error>) -> Refused {
+    let mut interval = time::interval(AGAIN);
+    loop {
+        let answer = ask().await;
+        if matches!(&answer, Err(error) if error.reason() == Some(reason)) {
+            return refusal(answer, reason);
+        }
+        interval.tick().await;
     }
 }
 

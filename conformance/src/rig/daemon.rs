@@ -13,10 +13,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::time::{self, Instant};
-use tonic::transport::Endpoint;
-use tonic_health::pb::HealthCheckRequest;
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::Place;
 use super::place::program;
@@ -32,6 +33,21 @@ const ATTEMPT: Duration = Duration::from_millis(5);
 
 /// How much of the logs a failure shows.
 const TAIL: usize = 60;
+
+/// A stream of the health service.
+#[derive(Debug)]
+pub struct Health(Streaming<HealthCheckResponse>);
+
+impl Health {
+    /// Whether it says that the service serves; waits for what it has not said yet.
+    ///
+    /// # Errors
+    /// When the stream ends.
+    pub async fn serves(&mut self) -> anyhow::Result<bool> {
+        let answer = self.0.message().await?.context("the health service has ended")?;
+        Ok(answer.status() == ServingStatus::Serving)
+    }
+}
 
 /// A daemon process.
 #[derive(Debug)]
@@ -86,6 +102,16 @@ impl Daemon {
     /// When the program cannot be started.
     pub fn spawn_program(daemon: &Path, place: &Place) -> anyhow::Result<Self> {
         Self::spawn_command(Command::new(daemon), place)
+    }
+
+    /// The same as a process that has a child already, which runs this command.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn spawn_with_child(place: &Place, command: &str) -> anyhow::Result<Self> {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!(r#"{command} & exec "$0" "$@""#)).arg(program("runtime-bridge")?);
+        Self::spawn_command(shell, place)
     }
 
     /// The same with the program of this command, behind the arguments that it has.
@@ -144,6 +170,15 @@ impl Daemon {
             anyhow::ensure!(Instant::now() < limit, "the daemon does not serve: {last:#}\n{}", self.log_tail());
             time::sleep(ATTEMPT).await;
         }
+    }
+
+    /// What the health service says of a service, and what it says whenever that changes. The whole daemon has no name.
+    ///
+    /// # Errors
+    /// When it cannot be asked, or knows no such service.
+    pub async fn watch_health(&self, service: &str) -> anyhow::Result<Health> {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        Ok(Health(health_client(&self.socket).await?.watch(request).await?.into_inner()))
     }
 
     /// Asks it to end by SIGTERM, and waits.
@@ -236,10 +271,13 @@ impl Daemon {
 
 /// What the health service says of the whole daemon.
 async fn health(socket: &Path) -> anyhow::Result<ServingStatus> {
-    let address = format!("unix:{}", socket.to_str().context("the socket's path is not UTF-8")?);
-    let channel = Endpoint::from_shared(address)?.timeout(READY).connect().await?;
-    let answer = HealthClient::new(channel).check(HealthCheckRequest { service: String::new() }).await?;
+    let answer = health_client(socket).await?.check(HealthCheckRequest { service: String::new() }).await?;
     Ok(answer.into_inner().status())
+}
+
+async fn health_client(socket: &Path) -> anyhow::Result<HealthClient<Channel>> {
+    let address = format!("unix:{}", socket.to_str().context("the socket's path is not UTF-8")?);
+    Ok(HealthClient::new(Endpoint::from_shared(address)?.timeout(READY).connect().await?))
 }
 
 /// Shows a text with the output of a failing test.

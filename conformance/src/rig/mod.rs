@@ -7,6 +7,8 @@ mod config;
 mod core;
 mod daemon;
 mod footprint;
+mod held;
+mod history;
 mod order;
 mod place;
 mod process;
@@ -22,9 +24,10 @@ use proto::client::{Client, Endpoint};
 pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
-pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_result};
+pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
+pub use held::lookup;
 pub use order::name;
 pub use place::{Place, codex, failpoints, program, python};
 pub use process::{Process, processes};
@@ -35,9 +38,6 @@ use crate::child::FaultChild;
 use crate::provider::Provider;
 use crate::script::child::Program;
 use crate::script::provider::Step;
-
-/// The variable that arms failpoints.
-const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
 
 /// Which program stands at the daemon's Codex path.
 #[derive(Debug, Clone, Default)]
@@ -105,8 +105,7 @@ impl Rig {
         let mut place = Place::make()?;
         place.environment = setup.environment;
         if let Some(armed) = setup.failpoints {
-            place.daemon = Some(failpoints()?);
-            place.environment.push((FAILPOINTS.into(), armed));
+            place.arm(armed)?;
         }
         let (child, codex) = match setup.codex {
             Codex::Real => (None, codex()?),
@@ -161,9 +160,18 @@ impl Rig {
         Ok(())
     }
 
+    /// The next daemon of this rig is one that was built with failpoints, and is armed with these.
+    ///
+    /// # Errors
+    /// When it was not built.
+    pub fn arm(&mut self, armed: &str) -> anyhow::Result<()> {
+        self.disarm();
+        self.place.arm(armed.into())
+    }
+
     /// The next daemon of this rig is armed with no failpoints.
     pub fn disarm(&mut self) {
-        self.place.environment.retain(|(name, _)| name != FAILPOINTS);
+        self.place.disarm();
     }
 
     /// The daemon's descendants at this moment, and what else carries one of their marks.
@@ -190,6 +198,15 @@ impl Rig {
     /// When none does within 10 s.
     pub async fn wait_for_process(&self, fits: impl Fn(&Process) -> bool) -> anyhow::Result<Process> {
         process::appears(self.daemon.pid(), self.place.root(), fits).await
+    }
+
+    /// Codex itself, whose command line its keeper has in its own.
+    ///
+    /// # Errors
+    /// When none runs.
+    pub fn harness(&self) -> anyhow::Result<Process> {
+        let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
+        self.family()?.into_iter().find(|process| is_codex(&process.command)).context("no Codex runs")
     }
 
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.

@@ -19,6 +19,8 @@ enum Step<'a> {
     Opens(&'static str, &'a str),
     Grows(&'static str, &'a str),
     Closes(&'static str, &'a str),
+    /// Closes it, where it was never opened too.
+    Refuses(&'static str, &'a str),
     /// Concerns no item.
     Nothing,
 }
@@ -64,9 +66,10 @@ impl Observed {
             let fits = match step(kind) {
                 Step::Opens(class, id) => items.insert((class, id), Phase::Open).is_none() && !id.is_empty(),
                 Step::Grows(class, id) => items.get(&(class, id)) == Some(&Phase::Open),
-                // The call itself may be among what was lost.
-                Step::Closes("call", id) if is_lacking && !items.contains_key(&("call", id)) => true,
+                // The call itself, or the writing of the input, may be among what was lost.
+                Step::Closes(class @ ("call" | "input"), id) if is_lacking && !items.contains_key(&(class, id)) => true,
                 Step::Closes(class, id) => items.insert((class, id), Phase::Closed) == Some(Phase::Open),
+                Step::Refuses(class, id) => items.insert((class, id), Phase::Closed) != Some(Phase::Closed),
                 Step::Nothing => true,
             };
             anyhow::ensure!(fits, broken("an item out of order"));
@@ -97,9 +100,10 @@ fn step(kind: &Kind) -> Step<'_> {
         Kind::FunctionResultApplied(v1::FunctionResultApplied { call_id, .. })
         | Kind::FunctionCallAbandoned(v1::FunctionCallAbandoned { call_id, .. }) => Step::Closes("call", call_id),
         Kind::InputWritten(v1::InputWritten { input_id }) => Step::Opens("input", input_id),
-        Kind::InputAccepted(v1::InputAccepted { input_id, .. })
-        | Kind::InputRefused(v1::InputRefused { input_id, .. })
-        | Kind::InputOutcomeUnknown(v1::InputOutcomeUnknown { input_id }) => Step::Closes("input", input_id),
+        Kind::InputAccepted(v1::InputAccepted { input_id, .. }) => Step::Closes("input", input_id),
+        // What was never written, or not for sure, has no event that says so.
+        Kind::InputRefused(v1::InputRefused { input_id, .. })
+        | Kind::InputOutcomeUnknown(v1::InputOutcomeUnknown { input_id }) => Step::Refuses("input", input_id),
         Kind::FunctionProgress(v1::FunctionProgress { call_id, .. }) => Step::Grows("call", call_id),
         Kind::TurnStarted(_)
         | Kind::ProviderRetry(_)

@@ -7,6 +7,9 @@ use std::{env, fs};
 use anyhow::Context;
 use uuid::Uuid;
 
+/// The variable that arms failpoints.
+const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
+
 /// The folders of one rig. They are removed when it is dropped, unless a test is failing.
 #[derive(Debug)]
 pub struct Place {
@@ -76,6 +79,25 @@ impl Place {
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.root.join("config.toml")
+    }
+
+    /// The event file of the first Turn of the first Session, where there is one Session.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn event_file(&self) -> anyhow::Result<PathBuf> {
+        let session = fs::read_dir(self.state().join("sessions"))?.next().context("no Session")??;
+        Ok(session.path().join("turns/1.log"))
+    }
+
+    pub(super) fn arm(&mut self, failpoints: String) -> anyhow::Result<()> {
+        self.daemon = Some(self::failpoints()?);
+        self.environment.push((FAILPOINTS.into(), failpoints));
+        Ok(())
+    }
+
+    pub(super) fn disarm(&mut self) {
+        self.environment.retain(|(name, _)| name != FAILPOINTS);
     }
 
     /// The home directory in the daemon's environment.

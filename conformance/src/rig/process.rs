@@ -95,13 +95,21 @@ impl Process {
             || self.environment.iter().any(|line| line.contains(&*text))
     }
 
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let same = Self::read(self.pid).is_some_and(|now| now.started == self.started);
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).filter(|_| same);
+        let pid = pid.with_context(|| format!("{} is gone", self.command))?;
+        kill_process(pid, signal).with_context(|| format!("signal {}", self.command))
+    }
+
     /// Kills it, if it is still the same process.
     pub(super) fn kill(&self) {
-        let same = Self::read(self.pid).is_some_and(|now| now.started == self.started);
-        if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw).filter(|_| same) {
-            // It may have ended in this moment.
-            _ = kill_process(pid, Signal::KILL);
-        }
+        // It may have ended in this moment.
+        _ = self.signal(Signal::KILL);
     }
 }
 

@@ -114,3 +114,21 @@ fn a_link_is_not_a_history() {
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
     assert_eq!(home.check(THREAD, None), Err(HistoryFault::Missing));
 }
+
+#[test]
+fn inputs_that_were_read_are_found_and_only_an_end_proves_that_others_were_not() {
+    let home = Home::with("inputs", ROLLOUT);
+    let found = |turn| {
+        let ProvedInputs { read, is_over } = inputs(&home.0, THREAD, turn).unwrap();
+        (read.into_iter().map(|input| (input.client_id, input.native_id)).collect::<Vec<_>>(), is_over)
+    };
+    let one = |client: &str, native: &str| vec![(client.to_owned(), native.to_owned())];
+    assert_eq!(found(COMPLETED), (one("u-two", "01a22b63-5316-7981-8ec3-a4ce81949afe"), true));
+    assert_eq!(found(INTERRUPTED), (one("u-three", "01a22b63-5399-7673-b282-bc223f8d0080"), true));
+    assert_eq!(found(KILLED), (one("u-one", "01a22b63-500b-7ee0-9301-47c97bedcb26"), false));
+    assert_eq!(found("01a22b63-0000-7320-a455-dbfe02c007f6"), (Vec::new(), false));
+    // Where the beginning of the turn is not there, an input may have stood before.
+    let cut = ROLLOUT.split_at(ROLLOUT.find("u-two").unwrap()).1;
+    let found = inputs(&Home::with("cut inputs", cut).0, THREAD, COMPLETED).unwrap();
+    assert_eq!((found.read.len(), found.is_over), (0, false));
+}

@@ -11,7 +11,13 @@
 //! that says that events are omitted: it stands at the last sequence of its range, so that the sequences from the event
 //! before it up to its own have no record.
 
-use std::{fs::File, io, ops::RangeInclusive, os::unix::fs::FileExt as _};
+use std::{
+    fs::{self, File},
+    io,
+    ops::RangeInclusive,
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
 
 use bytes::Bytes;
 use crc32fast::Hasher;
@@ -100,6 +106,30 @@ pub(super) fn has_header(file: &File) -> io::Result<bool> {
         return Err(invalid(format!("a log of version {version}: this daemon knows versions up to {VERSION}")));
     }
     Ok(true)
+}
+
+/// Removes the file of a Turn whose events nobody needs any more. What is no log of ours is put aside instead.
+///
+/// # Errors
+///
+/// What the system says; a file that is not there is none.
+pub(crate) fn let_go(path: &Path) -> io::Result<()> {
+    match File::open(path).and_then(|file| has_header(&file)) {
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => put_aside(path, &error),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts aside what cannot be read as a Turn's log, so that nothing overwrites or removes it.
+///
+/// # Errors
+///
+/// What the system says.
+pub(crate) fn put_aside(path: &Path, why: &io::Error) -> io::Result<()> {
+    tracing::warn!(path = %path.display(), error = %why, "the events of a Turn are lost");
+    fs::rename(path, path.with_extension("unreadable"))
 }
 
 pub(super) fn invalid(what: String) -> io::Error {

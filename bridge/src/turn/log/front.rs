@@ -26,6 +26,11 @@ pub(crate) struct Front {
 pub(crate) struct Trace(Weak<Shared>);
 
 impl Trace {
+    /// Whether both find the same front.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+
     /// The front, while somebody has it.
     pub(crate) fn find(&self) -> Option<Front> {
         self.0.upgrade().map(Front::over)
@@ -109,9 +114,14 @@ impl Front {
         Trace(Arc::downgrade(&self.shared))
     }
 
-    /// A part of an event (R-API-7).
-    pub(crate) fn payload(&self, sequence: u64, part: u16) -> Payload {
-        Payload::of(Arc::clone(&self.shared), sequence, part)
+    /// A part of an event, for a caller of this epoch (R-API-7).
+    pub(crate) fn payload(&self, sequence: u64, part: u16, epoch: u64) -> Payload {
+        Payload::of(Arc::clone(&self.shared), sequence, part, epoch)
+    }
+
+    /// A part that is at hand, for a caller of this epoch.
+    pub(crate) fn at_hand(&self, bytes: Bytes, epoch: u64) -> Payload {
+        Payload::here(Arc::clone(&self.shared), bytes, epoch)
     }
 
     /// The sequence of the last event that was published; 0 before the first.

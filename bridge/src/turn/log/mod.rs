@@ -22,8 +22,9 @@ use bytes::Bytes;
 
 pub(crate) use self::{
     append::{Kept, Log, Record, Recovered},
+    file::{let_go, put_aside},
     front::{Front, Terminal, Trace},
-    payload::Payload,
+    payload::{Payload, Unread},
     reader::{Next, Omission, Reader, Why},
     tail::FencedBy,
 };

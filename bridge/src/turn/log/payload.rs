@@ -7,22 +7,51 @@ use tokio::task;
 
 use super::{
     file::{self, Head, Kind, PART_BYTES, Scan},
-    tail::Shared,
+    tail::{FencedBy, Shared},
 };
 
-/// Bytes that are read and given out at once, so that a reader holds no more than that.
-const PIECE_BYTES: usize = 1 << 20;
+/// Bytes that are read and given out at once, so that a reader holds few of them.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Gives out the bytes of one part in order.
 #[derive(Debug)]
 pub(crate) struct Payload {
+    shared: Arc<Shared>,
+    epoch: u64,
     state: State,
+}
+
+/// Why a part is not given out, or no further.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// The event has no such part.
+    Absent,
+    /// The event is not kept any more.
+    Gone {
+        /// The next event that is.
+        first_available: u64,
+    },
+    /// The caller's epoch is over.
+    Fenced {
+        /// The higher one.
+        epoch: u64,
+        /// What it did.
+        by: FencedBy,
+    },
+    /// What the system says about the file; `InvalidData` when the part is damaged, which its last piece shows.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 #[derive(Debug)]
 enum State {
     /// Nobody has looked for it yet.
-    Sought { shared: Arc<Shared>, sequence: u64, part: u16 },
+    Sought { sequence: u64, part: u16 },
     /// What is left of it, from memory.
     Memory(Bytes),
     /// What is left of it, in the file.
@@ -40,22 +69,24 @@ struct InFile {
 }
 
 impl Payload {
-    pub(super) fn of(shared: Arc<Shared>, sequence: u64, part: u16) -> Self {
-        Self { state: State::Sought { shared, sequence, part } }
+    pub(super) fn of(shared: Arc<Shared>, sequence: u64, part: u16, epoch: u64) -> Self {
+        Self { shared, epoch, state: State::Sought { sequence, part } }
     }
 
-    /// Bytes that are at hand.
-    pub(crate) fn here(bytes: Bytes) -> Self {
-        Self { state: State::Memory(bytes) }
+    pub(super) fn here(shared: Arc<Shared>, bytes: Bytes, epoch: u64) -> Self {
+        Self { shared, epoch, state: State::Memory(bytes) }
     }
 
-    /// The next bytes, at most 1 MiB; `None` behind the last. A part that is empty gives `None` at once.
+    /// The next bytes, at most 256 KiB; `None` behind the last. A part that is empty gives `None` at once.
     ///
     /// # Errors
     ///
-    /// `NotFound` for a part that the event does not have; `InvalidData` when the part is damaged, which its last piece
-    /// shows; else what the system says about the file.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Bytes>> {
+    /// Why there are none.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Unread> {
+        let mark = *self.shared.mark.borrow();
+        if mark.fence > self.epoch {
+            return Err(Unread::Fenced { epoch: mark.fence, by: mark.fenced_by });
+        }
         match mem::replace(&mut self.state, State::Over) {
             State::Over => Ok(None),
             State::Memory(bytes) if bytes.is_empty() => Ok(None),
@@ -64,12 +95,14 @@ impl Payload {
                 self.state = State::Memory(bytes);
                 Ok(Some(piece))
             }
-            State::Sought { shared, sequence, part } => {
-                let memory = shared.part(sequence, part);
-                self.state = match memory {
+            State::Sought { sequence, part } => {
+                self.state = match self.shared.part(sequence, part) {
                     Some(bytes) => State::Memory(bytes),
-                    // What a dropped call leaves behind is one walk through a file, which nobody needs to wait for.
-                    None => State::File(Box::new(blocking(move || find(shared, sequence, part)).await?)),
+                    None => {
+                        let shared = Arc::clone(&self.shared);
+                        // What a dropped call leaves behind is one walk through a file, which nobody needs to wait for.
+                        State::File(Box::new(blocking(move || find(shared, sequence, part)).await?))
+                    }
                 };
                 Box::pin(self.next()).await
             }
@@ -84,30 +117,44 @@ impl Payload {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    task::spawn_blocking(work).await.map_err(io::Error::other)?
+async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, Unread>
+where
+    T: Send + 'static,
+    E: Into<Unread> + Send + 'static,
+{
+    task::spawn_blocking(work).await.map_err(io::Error::other)?.map_err(Into::into)
 }
 
-fn find(shared: Arc<Shared>, sequence: u64, part: u16) -> io::Result<InFile> {
-    let absent = || io::Error::new(io::ErrorKind::NotFound, "the event has no such part");
-    let Some((_, file)) = &shared.file else { return Err(absent()) };
-    if sequence > shared.mark.borrow().published {
-        return Err(absent());
+fn find(shared: Arc<Shared>, sequence: u64, part: u16) -> Result<InFile, Unread> {
+    let published = shared.mark.borrow().published;
+    // What a Turn of this process has is in its file or in memory, and the end of one that is over has no parts.
+    let missing = |first_available| match shared.sealed {
+        Some(_) if sequence < published => Unread::Gone { first_available },
+        Some(_) | None => Unread::Absent,
+    };
+    let Some((_, file)) = &shared.file else { return Err(missing(published)) };
+    if sequence > published {
+        return Err(Unread::Absent);
     }
     let mut scan = Scan::new(file, shared.before(sequence).offset)?;
     while let Some(head) = scan.next()? {
         // Parts of an event stand before it.
-        if head.sequence > sequence || (head.sequence == sequence && head.kind.is_event()) {
-            break;
-        }
-        if head.kind == Kind::Payload && head.sequence == sequence && scan.part(&head)? == Some(part) {
-            let mut hasher = head.hasher();
-            hasher.update(&part.to_le_bytes());
-            let at = head.content_at() + PART_BYTES as u64;
-            return Ok(InFile { shared: Arc::clone(&shared), head, at, hasher });
+        match head.kind {
+            Kind::Event if head.sequence == sequence => return Err(Unread::Absent),
+            Kind::Omission if head.sequence >= sequence => {
+                return Err(Unread::Gone { first_available: head.sequence + 1 });
+            }
+            Kind::Event | Kind::Payload if head.sequence > sequence => return Err(missing(head.sequence)),
+            Kind::Payload if head.sequence == sequence && scan.part(&head)? == Some(part) => {
+                let mut hasher = head.hasher();
+                hasher.update(&part.to_le_bytes());
+                let at = head.content_at() + PART_BYTES as u64;
+                return Ok(InFile { shared: Arc::clone(&shared), head, at, hasher });
+            }
+            Kind::Event | Kind::Omission | Kind::Payload => {}
         }
     }
-    Err(absent())
+    Err(missing(published))
 }
 
 /// The next piece, and what is left behind it.

@@ -4,7 +4,9 @@ use std::{fs, io, os::unix::fs::PermissionsExt as _};
 
 use bytes::Bytes;
 
-use super::{Folder, Kept, Limits, Log, Record, event, events, front, grow, none, part, put, read, read_to, tiny};
+use super::{
+    Folder, Kept, Limits, Log, Record, Unread, event, events, front, grow, none, part, put, read, read_to, tiny,
+};
 use crate::turn::log::file::HEADER_BYTES;
 
 fn payload(part: u16, bytes: &'static [u8]) -> Record {
@@ -76,11 +78,11 @@ async fn a_payload_is_found_by_event_and_part_and_is_no_event() {
     log.publish();
     for (sequence, number, want) in [(2, 0, &b"first"[..]), (2, 7, &large[..]), (3, 0, b"third")] {
         assert_eq!(part(&folder.path(), sequence, number).await.unwrap(), want);
-        assert_eq!(read(log.reader().payload(sequence, number)).await.unwrap(), want, "while the Turn runs");
+        assert_eq!(read(log.reader().payload(sequence, number, 1)).await.unwrap(), want, "while the Turn runs");
     }
-    for (sequence, number) in [(1, 0), (2, 1), (3, 7), (4, 0)] {
+    for (sequence, number) in [(1, 0), (2, 1), (3, 7), (1000, 0)] {
         let absent = part(&folder.path(), sequence, number).await.unwrap_err();
-        assert_eq!(absent.kind(), io::ErrorKind::NotFound, "event {sequence} has no part {number}");
+        assert!(matches!(absent, Unread::Absent), "event {sequence} has no part {number}: {absent:?}");
     }
     assert_eq!(folder.recover().1, [(1, event(1)), (2, event(2)), (3, event(3))]);
 }
@@ -94,7 +96,8 @@ async fn a_damaged_payload_is_not_given_out() {
     let at = bytes.windows(9).position(|window| window == b"something").unwrap();
     bytes[at] = b'S';
     fs::write(folder.path(), bytes).unwrap();
-    assert_eq!(part(&folder.path(), 1, 0).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    let damaged = part(&folder.path(), 1, 0).await.unwrap_err();
+    assert!(matches!(&damaged, Unread::Failed(error) if error.kind() == io::ErrorKind::InvalidData), "{damaged:?}");
 }
 
 #[test]
@@ -152,7 +155,7 @@ async fn what_the_system_refuses_is_given_out_from_memory_and_written_later() {
     assert_eq!((log.last_sequence(), log.stored_sequence(), fs::read(folder.path()).unwrap()), (99, 50, before));
     assert_eq!(log.unwritten_bytes(), 4 + events(51..=99).concat().len());
     assert_eq!(read_to(&mut present, 99).await.events, events(1..=99), "half from the file, half from memory");
-    assert_eq!(read(log.reader().payload(51, 2)).await.unwrap(), b"part");
+    assert_eq!(read(log.reader().payload(51, 2, 1)).await.unwrap(), b"part");
 
     log.allow_writes(&folder.path());
     log.store().unwrap();
@@ -160,7 +163,7 @@ async fn what_the_system_refuses_is_given_out_from_memory_and_written_later() {
     assert!(log.reader().memory_bytes() <= tiny().memory_bytes);
     grow(&mut log, 1);
     assert_eq!(read_to(&mut log.reader().open(0, 1), 100).await.events, events(1..=100));
-    assert_eq!(read(log.reader().payload(51, 2)).await.unwrap(), b"part");
+    assert_eq!(read(log.reader().payload(51, 2, 1)).await.unwrap(), b"part");
     assert_eq!(folder.recover().1.len(), 100);
 }
 

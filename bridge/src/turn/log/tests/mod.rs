@@ -14,7 +14,9 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{FencedBy, Front, Kept, Limits, Log, Next, Omission, Payload, Reader, Record, Recovered, Terminal, Why};
+use super::{
+    FencedBy, Front, Kept, Limits, Log, Next, Omission, Payload, Reader, Record, Recovered, Terminal, Unread, Why,
+};
 
 /// Longer than any test waits.
 const LONG: Duration = Duration::from_secs(600);
@@ -82,18 +84,18 @@ fn put(log: &mut Log, records: &[Record]) {
 }
 
 /// All bytes of a part.
-async fn read(mut payload: Payload) -> std::io::Result<Vec<u8>> {
+async fn read(mut payload: Payload) -> Result<Vec<u8>, Unread> {
     let mut bytes = Vec::new();
     while let Some(piece) = payload.next().await? {
-        assert!((1..=1 << 20).contains(&piece.len()), "a piece of {}", piece.len());
+        assert!((1..=256 << 10).contains(&piece.len()), "a piece of {}", piece.len());
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)
 }
 
 /// A part in a file that nobody writes.
-async fn part(path: &Path, sequence: u64, part: u16) -> std::io::Result<Vec<u8>> {
-    read(front(path, 0, 1_000).payload(sequence, part)).await
+async fn part(path: &Path, sequence: u64, part: u16) -> Result<Vec<u8>, Unread> {
+    read(front(path, 0, 1_000).payload(sequence, part, 1)).await
 }
 
 /// What a reader gave, until it had nothing more to give.

@@ -2,7 +2,10 @@
 
 use std::{fs, io};
 
-use super::{Folder, Front, LONG, Limits, Next, Why, drain, events, front, grow, omission, terminal};
+use super::{
+    FencedBy, Folder, Front, LONG, Limits, Next, Payload, Record, Unread, Why, drain, event, events, front, grow,
+    omission, put, terminal,
+};
 
 fn ended(folder: &Folder, count: u64) {
     let mut log = folder.log(Limits::default());
@@ -86,4 +89,41 @@ async fn joining_late_in_a_long_file_needs_many_looks_and_finds_its_place() {
     log.end();
     let front = Front::from_file(&folder.path(), 0, terminal(10_000), limits).unwrap();
     assert_eq!(drain(&mut front.open(9_900, 1)).await.events, events(9_901..=10_000));
+}
+
+async fn gone(mut payload: Payload) -> u64 {
+    match payload.next().await {
+        Err(Unread::Gone { first_available }) => first_available,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_part_whose_event_is_lost_is_gone() {
+    let folder = Folder::new();
+    let mut log = folder.log(Limits::default());
+    grow(&mut log, 2);
+    put(&mut log, &[Record::Omission { last: 9, bytes: event(9) }]);
+    grow(&mut log, 1);
+    log.end();
+    // The file has less than there was: what stands in its place, and what is behind its end.
+    let front = front(&folder.path(), 0, 20);
+    for (sequence, next) in [(3, 10), (9, 10), (11, 20), (19, 20)] {
+        assert_eq!(gone(front.payload(sequence, 0, 1)).await, next, "event {sequence}");
+    }
+    assert_eq!(gone(Front::ended(0, terminal(20)).payload(2, 0, 1)).await, 20);
+}
+
+#[tokio::test]
+async fn a_higher_epoch_ends_who_reads_a_part() {
+    let folder = Folder::new();
+    ended(&folder, 2);
+    let front = front(&folder.path(), 0, 2);
+    let mut read = front.at_hand(vec![b'x'; 1 << 20].into(), 1);
+    assert!(read.next().await.unwrap().is_some());
+    front.fence(2, FencedBy::TakeOver);
+    for mut late in [read, front.payload(1, 0, 1)] {
+        assert!(matches!(late.next().await, Err(Unread::Fenced { epoch: 2, by: FencedBy::TakeOver })));
+    }
+    assert!(front.at_hand(vec![b'x'].into(), 2).next().await.unwrap().is_some());
 }

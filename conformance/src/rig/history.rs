@@ -1,0 +1,50 @@
+//! The histories that Codex itself keeps, as they stand on disk.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time;
+
+use super::Rig;
+
+/// The longest that a text may take to appear.
+const WAIT: Duration = Duration::from_secs(20);
+
+impl Rig {
+    /// The folder in which Codex keeps the histories of the only Session that has a home.
+    ///
+    /// # Errors
+    /// When no Session has one.
+    pub fn histories(&self) -> anyhow::Result<PathBuf> {
+        let folders = fs::read_dir(self.place.state().join("sessions"))?.flatten();
+        let mut homes = folders.map(|folder| folder.path().join("home/codex")).filter(|home| home.is_dir());
+        Ok(homes.next().context("no Session has a home")?.join("sessions"))
+    }
+
+    /// Waits until this text stands in one of them.
+    ///
+    /// # Errors
+    /// When it does not within 20 s.
+    pub async fn wait_for_history(&self, text: &str) -> anyhow::Result<()> {
+        let folder = self.histories()?;
+        let mut looks = time::interval(Duration::from_millis(10));
+        let looking = async {
+            while !all_of(&folder).contains(text) {
+                looks.tick().await;
+            }
+        };
+        time::timeout(WAIT, looking).await.with_context(|| format!("{text} never came"))
+    }
+}
+
+/// All that stands in the files below a folder.
+fn all_of(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let texts = entries.map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => all_of(&entry.path()),
+        Ok(_) | Err(_) => fs::read_to_string(entry.path()).unwrap_or_default(),
+    });
+    texts.collect()
+}

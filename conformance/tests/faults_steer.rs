@@ -1,0 +1,126 @@
+//! A Harness that takes an input later, never, or does not read it at all (R-STE-1, R-STE-3).
+
+use std::time::Duration;
+
+use anyhow::Context;
+use conformance::child::FaultChild;
+use conformance::child::codex::{self, Fault, Place};
+use conformance::rig::{Codex, Observed, Rig, Setup, scenario};
+use conformance::script::child::{Program, Step};
+use proto::client::{Session, text_input};
+use proto::v1::{self, InputPhase, Reason, event::Kind};
+use serde_json::{Value, json};
+use tokio::time;
+
+fn setup() -> Setup {
+    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+}
+
+fn program(steps: Value) -> anyhow::Result<Program> {
+    Ok(codex::with_steps(Place::InMessage, &serde_json::from_value::<Vec<Step>>(steps)?))
+}
+
+async fn started(rig: &Rig, child: &FaultChild, program: Program) -> anyhow::Result<Session> {
+    child.play(program)?;
+    let session = rig.session().await?;
+    let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+    session.start(&ready, "t-1", text_input("hello")).await?;
+    let delta = |kind: &Kind| matches!(kind, Kind::MessageDelta(_)).then_some(());
+    Observed::default().until(&mut session.turn_events("t-1"), delta).await?;
+    Ok(session)
+}
+
+async fn observed(session: &Session) -> anyhow::Result<Observed> {
+    Observed::default().to_the_end(&mut session.turn_events("t-1")).await
+}
+
+/// How often the Harness was asked to take an input.
+fn asked(child: &FaultChild) -> anyhow::Result<usize> {
+    let start = child.starts()?.into_iter().rfind(|start| start.args[0] == "app-server").context("no start")?;
+    let received = String::from_utf8(child.received(start.pid)?)?;
+    Ok(received.lines().filter(|line| line.contains(r#""method":"turn/steer""#)).count())
+}
+
+#[test]
+fn an_input_that_is_not_taken_now_is_written_again() {
+    scenario("fault_steer_later", &["R-STE-1", "R-STE-3"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let busy = json!({"code": -32001, "message": "Server overloaded; retry later."});
+        let compact = json!({"code": -32600, "message": "cannot steer a compact turn",
+            "data": {"codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": "compact"}}}});
+        let read = json!({"read": {"method": "turn/steer"}});
+        let user = json!({"type": "userMessage", "id": "u2", "clientId": "t-1/i-1", "content": []});
+        let session = started(
+            rig,
+            &child,
+            program(json!([
+                read, {"error": busy}, read, {"error": compact}, read, {"result": {"turnId": "${turn}"}},
+                {"line": {"method": "item/completed",
+                    "params": {"threadId": "${thread}", "turnId": "${turn}", "item": user}}},
+            ]))?,
+        )
+        .await?;
+        session.steer("t-1", "i-1", text_input("turn left")).await?;
+        let seen = observed(&session).await?;
+        seen.completed()?;
+        let accepted = seen.kinds().find_map(|kind| match kind {
+            Kind::InputAccepted(e) => Some((&*e.input_id, &*e.native_id)),
+            _ => None,
+        });
+        assert_eq!(accepted, Some(("i-1", "u2")));
+        assert_eq!(asked(&child)?, 3);
+        assert_eq!(seen.kinds().filter(|kind| matches!(kind, Kind::InputWritten(_))).count(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_input_that_the_harness_refuses_is_refused_while_the_turn_goes_on() {
+    scenario("fault_steer_refused", &["R-STE-1", "R-STE-3"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        for (message, reason) in [
+            ("no active turn to steer", Reason::TurnEnded),
+            ("expected active turn id `x` but found `y`", Reason::TurnEnded),
+            ("this is beyond me, see https://example.com/help", Reason::Unsupported),
+        ] {
+            let refusal = json!({"code": -32600, "message": message});
+            let session =
+                started(rig, &child, program(json!([{"read": {"method": "turn/steer"}}, {"error": refusal}]))?).await?;
+            session.steer("t-1", "i-1", text_input("turn left")).await?;
+            let seen = observed(&session).await?;
+            seen.completed()?;
+            let refused = seen.kinds().find_map(|kind| if let Kind::InputRefused(e) = kind { Some(e) } else { None });
+            let refused = refused.context("it was not refused")?;
+            assert_eq!((refused.reason(), &*refused.input_id), (reason, "i-1"), "{message}");
+            assert!(!refused.message.contains("example.com"), "{refused:?}");
+            assert_eq!(asked(&child)?, 1);
+            let turn = session.turn("t-1").await?;
+            assert_eq!((turn.inputs[0].phase(), turn.inputs[0].refusal()), (InputPhase::Refused, reason));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_input_that_is_not_read_is_told_so_in_its_time_and_its_outcome_is_unknown() {
+    let setup = Setup { more: "limits.input_write_ms = 300".into(), ..setup() };
+    scenario("fault_steer_unread", &["R-STE-1", "R-STE-3", "R-CAN-1"], setup, async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let session = started(rig, &child, codex::with_fault(Place::InMessage, Fault::Hangs)).await?;
+        // More than a pipe takes.
+        let long = "x".repeat(1 << 20);
+        let answer = time::timeout(Duration::from_secs(10), session.steer("t-1", "i-1", text_input(long.clone())));
+        let input = answer.await.context("nobody answers")??.input.context("no input")?;
+        assert_eq!(input.phase(), InputPhase::Received);
+        let again = session.steer("t-1", "i-1", text_input(long)).await?;
+        assert_eq!((again.duplicate, again.input.map(|input| input.phase())), (true, Some(InputPhase::Received)));
+        session.cancel("t-1", None).await?;
+        let seen = observed(&session).await?;
+        let unknown = seen.kinds().filter(|kind| matches!(kind, Kind::InputOutcomeUnknown(_))).count();
+        assert_eq!(unknown, 1, "{:?}", seen.story());
+        let turn = session.turn("t-1").await?;
+        let phases: Vec<_> = turn.inputs.iter().map(v1::TurnInput::phase).collect();
+        assert_eq!(phases, [InputPhase::OutcomeUnknown]);
+        Ok(())
+    });
+}
