@@ -11,7 +11,7 @@ use std::{
 
 use adapters::{
     codex::{Codex, Settings},
-    harness::{Availability, Capability, Declaration, Harness as _, Isolation},
+    harness::{Availability, Capability, Declaration, Harness as _, Isolation, Placement, Proved},
 };
 
 /// A program in a folder of its own.
@@ -45,11 +45,45 @@ async fn the_proved_version_is_qualified_and_another_is_not() {
         let declaration = codex.declare().await;
         assert_eq!(reason(&declaration), "available");
         assert_eq!((declaration.version.as_deref(), declaration.qualified), (Some(version), qualified));
-        assert!(declaration.workspace.contains(&Capability::FunctionTools));
-        assert_eq!(declaration.none, []);
+        let has = |of: &[Proved], capability| of.iter().any(|proved| proved.capability() == capability);
+        assert!(
+            has(&declaration.workspace, Capability::FunctionTools) && has(&declaration.none, Capability::FunctionTools)
+        );
+        assert!(!has(&declaration.none, Capability::LocalEnvironment));
         let again = Instant::now();
         assert_eq!(codex.declare().await, declaration);
         assert!(again.elapsed() < Duration::from_millis(50), "it was probed again");
+    }
+}
+
+/// Without a workspace there is no project that could send the key elsewhere (R-PLC-1).
+#[tokio::test]
+async fn a_key_and_a_trusted_project_exclude_each_other_on_a_workspace_only() {
+    let mut settings = Settings::new(PathBuf::from(env!("CARGO_BIN_EXE_runtime-bridge-keeper")), Isolation::Outer);
+    settings.program = Some(program("trusts", "echo codex-cli 0.171.0"));
+    settings.trust_workspace = true;
+    let codex = Codex::new(settings);
+    let declaration = codex.declare().await;
+    let workspace = Placement::Workspace { environment_id: "e".into(), directory: PathBuf::from("/w") };
+    assert!(codex.admit_key(&declaration, &workspace).is_err());
+    assert_eq!(codex.admit_key(&declaration, &Placement::None), Ok(()));
+}
+
+/// Whatever is found on the machine, nothing is declared that no scenario has proved (R-CAP-3).
+#[tokio::test]
+async fn looking_at_the_machine_never_adds_a_capability() {
+    let proved = codex(program("whole", "echo codex-cli 0.171.0"), Isolation::Outer).declare().await;
+    assert!(!proved.none.is_empty() && !proved.workspace.is_empty());
+    for (name, text) in [
+        ("newer-whole", "echo codex-cli 9.0.0 with every capability"),
+        ("no-sandbox", "[ \"$1\" = --version ] && echo codex-cli 0.171.0 || exit 1"),
+        ("dead", "exit 9"),
+    ] {
+        for isolation in [Isolation::Outer, Isolation::Native] {
+            let found = codex(program(name, text), isolation).declare().await;
+            assert!(found.none.iter().all(|one| proved.none.contains(one)), "{name}: {:?}", found.none);
+            assert!(found.workspace.iter().all(|one| proved.workspace.contains(one)), "{name}: {:?}", found.workspace);
+        }
     }
 }
 

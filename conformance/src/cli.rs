@@ -13,9 +13,10 @@ use tokio::io::AsyncReadExt;
 use crate::check::{self, Subject};
 use crate::demo::{self, DemoArgs};
 use crate::provider::Provider;
+use crate::rig::{Rig, Setup};
 use crate::script::Script;
 use crate::script::child::Spawn;
-use crate::{child, reach};
+use crate::{child, evidence, reach};
 
 /// The fakes that judge a runtime bridge.
 #[derive(Debug, Parser)]
@@ -38,6 +39,9 @@ enum Command {
     /// Runs three Turns of the real Codex through a daemon: a text, a function call, a cancel. The model is the bundled
     /// provider, or a real one when `OPENAI_API_KEY` is set.
     Demo(DemoArgs),
+    /// Checks after a run of the scenarios that each capability which the daemon declares was proved by one of them. Prints which rules
+    /// were shown by which; exits with 1 when evidence is missing.
+    Evidence(EvidenceArgs),
     /// Asks the bridge behind a socket who it is: what a tool of the model may not do.
     #[command(hide = true)]
     Ask(AskArgs),
@@ -86,6 +90,13 @@ struct CheckArgs {
     /// A model that the Harness knows; the bundled provider plays it.
     #[arg(long, default_value = "gpt-5.5")]
     model: String,
+}
+
+#[derive(Debug, Args)]
+struct EvidenceArgs {
+    /// The folder in which the scenarios left their outcomes.
+    #[arg(long, default_value = "target/scenarios")]
+    scenarios: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -147,6 +158,21 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             runtime.block_on(demo::run(args))?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Evidence(args) => {
+            let outcomes = evidence::outcomes(&args.scenarios)?;
+            let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
+            let harnesses = runtime.block_on(declared())?;
+            let mut out = std::io::stdout();
+            for (rule, scenarios) in evidence::rules(&outcomes) {
+                writeln!(out, "{rule:<12}{}", scenarios.join(" ")).context("tell the rules")?;
+            }
+            let missing = |of| [evidence::flaws(of), evidence::unproved(of, &outcomes)].concat();
+            let missing: Vec<_> = harnesses.iter().flat_map(missing).collect();
+            for one in &missing {
+                writeln!(out, "no evidence: {one}").context("tell what is missing")?;
+            }
+            Ok(ExitCode::from(u8::from(!missing.is_empty())))
+        }
         Command::Ask(args) => {
             let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
             let asked = async {
@@ -171,6 +197,14 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// What the daemon of this build declares.
+async fn declared() -> anyhow::Result<Vec<v1::HarnessDeclaration>> {
+    let rig = Rig::start(Setup::outer()).await?;
+    let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+    rig.finish().await?;
+    Ok(info.harnesses)
 }
 
 async fn serve_provider(args: ProviderArgs) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ pub mod check;
 pub mod child;
 pub mod cli;
 pub mod demo;
+pub mod evidence;
 pub mod fault;
 pub mod ledger;
 pub mod provider;

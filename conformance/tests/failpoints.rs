@@ -59,7 +59,8 @@ const READS: &[&str] = &[
 ];
 
 /// What is written to the Harness.
-const NATIVE: &[&str] = &["initialize", "initialized", "thread/start", "turn/start", "turn/steer", "answer", "turn/interrupt"];
+const NATIVE: &[&str] =
+    &["initialize", "initialized", "thread/start", "turn/start", "turn/steer", "answer", "turn/interrupt"];
 
 #[test]
 fn the_journal_fails_up_to_the_start_of_a_turn_and_its_call() {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::Context;
 use conformance::child::FaultChild;
 use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, MODEL_KEY, Rig, Setup, program, refusal, scenario};
+use conformance::rig::{Codex, MODEL_KEY, Rig, Setup, nowhere, program, refusal, scenario};
 use conformance::script::child::{Command, Program, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason};
@@ -83,6 +83,30 @@ fn a_harness_that_does_not_tell_its_version_is_given_up() {
         let session = rig.session().await?;
         unavailable(rig, &session, &["--version did not end within 5 s"]).await?;
         rig.only(&[]).await
+    });
+}
+
+/// What takes the tools away stands in it.
+#[test]
+fn without_the_catalogue_of_models_nothing_starts_under_none() {
+    let prints = |steps| {
+        let command = Command { args: vec!["debug".into(), "models".into()], steps };
+        Program { commands: vec![command], ..codex::healthy() }
+    };
+    let hangs = prints(vec![Step::IgnoreTerm, Step::Hang]);
+    scenario("fault_models", &["R-CTL-4", "R-PRE-1", "R-CAN-4"], setup(hangs), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let session = rig.session_nowhere().await?;
+        let refused = async |want: &str| -> anyhow::Result<()> {
+            let refused = session.prepare(nowhere(rig.configuration(Vec::new())), Vec::new()).await;
+            refusal(refused, Reason::PreparationFailed).with("step", "models").says(want);
+            rig.only(&[]).await
+        };
+        refused("debug did not end within 10 s").await?;
+        child.play(prints(vec![Step::Exit(3)]))?;
+        refused("debug ended with exit code 3").await?;
+        child.play(prints(Vec::new()))?;
+        refused("the catalogue of models cannot be read").await
     });
 }
 

@@ -61,6 +61,10 @@ fn the_page_of_codex_says_what_it_declares() {
             assert_eq!(row.none, codex.none().any(|one| one == capability), "{name} under none");
             assert_eq!(row.workspace, codex.workspace().any(|one| one == capability), "{name} under workspace");
             assert_eq!(row.shown_by.is_empty(), !row.none && !row.workspace, "{name}: {row:?}");
+            for proved in codex.evidence.iter().filter(|proved| proved.capability() == capability) {
+                let (_, scenario) = proved.scenario.split_once("::").context("a scenario without its file")?;
+                assert!(row.shown_by.iter().any(|one| one == scenario), "{name}: {scenario} proves it");
+            }
             for scenario in &row.shown_by {
                 assert!(tests.contains(&format!("\"{scenario}\"")), "{name}: there is no scenario {scenario}");
             }

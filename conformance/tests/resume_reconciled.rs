@@ -6,16 +6,22 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, scenario};
+use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, nowhere, scenario};
 use conformance::script::child::{Signal, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, TurnStatus, event::Kind};
 use rustix::process;
 
 /// A Turn that the model answers while the daemon does not run, and the daemon's death before it does again.
-async fn ended_unseen(rig: &mut Rig, session: &Session, script: &str, end: &str) -> anyhow::Result<Observed> {
+async fn ended_unseen(
+    rig: &mut Rig,
+    session: &Session,
+    configuration: v1::ExecutionConfiguration,
+    script: &str,
+    end: &str,
+) -> anyhow::Result<Observed> {
     rig.provider.script(script)?;
-    let ready = rig.prepare(session, rig.configuration(Vec::new())).await?;
+    let ready = rig.prepare(session, configuration).await?;
     session.start(&ready, "t-1", text_input("think")).await?;
     let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
     seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
@@ -34,26 +40,44 @@ fn a_turn_that_completed_while_the_daemon_died_is_completed() {
     let rules = ["R-DUR-2", "R-EVT-1", "R-EVT-2", "R-EVT-4", "R-PRE-4", "R-CAP-2"];
     scenario("reconciled_completed", &rules, Setup::outer(), async |rig| {
         let session = rig.session().await?;
-        let script = r#"[{"play": [{"text": {"chunks": ["one ", "two ", "three"], "delay_ms": 1, "open": true, "id": "msg_a"}},
-            {"gate": "go"}, {"text": {"chunks": ["the answer"], "phase": "final_answer"}}]}]"#;
-        let seen = ended_unseen(rig, &session, script, "task_complete").await?;
-        let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
-        whole.completed()?;
-        assert_eq!(whole.events[..seen.events.len()], seen.events);
-        let end = whole.end()?;
-        assert!(end.reconciled && end.native_completed_at.is_some() && end.failure.is_none(), "{end:?}");
-        assert_eq!(end.usage.and_then(|usage| usage.total_tokens), Some(120));
-        assert_eq!(whole.messages().last(), Some(&"the answer"));
-        let turn = session.turn("t-1").await?;
-        assert_eq!(turn.ended.as_ref(), Some(end));
-        assert_eq!(turn.last_sequence, whole.events.len() as u64);
-        // The history goes on behind it.
-        let native = whole.native_session()?;
-        let ready = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
-        rig.turn_with(&session, &ready, "t-2", "and then").await?.completed()?;
-        assert!(rig.provider.model_requests()[1].body.contains("the answer"));
-        Ok(())
+        completed_unseen(rig, &session, rig.configuration(Vec::new())).await
     });
+}
+
+/// The same without a workspace (R-CTL-4).
+#[test]
+fn a_turn_that_completed_nowhere_while_the_daemon_died_is_completed() {
+    let rules = ["R-DUR-2", "R-CAP-2", "R-CTL-4"];
+    scenario("reconciled_nowhere", &rules, Setup::outer(), async |rig| {
+        let session = rig.session_nowhere().await?;
+        completed_unseen(rig, &session, nowhere(rig.configuration(Vec::new()))).await
+    });
+}
+
+async fn completed_unseen(
+    rig: &mut Rig,
+    session: &Session,
+    configuration: v1::ExecutionConfiguration,
+) -> anyhow::Result<()> {
+    let script = r#"[{"play": [{"text": {"chunks": ["one ", "two ", "three"], "delay_ms": 1, "open": true, "id": "msg_a"}},
+        {"gate": "go"}, {"text": {"chunks": ["the answer"], "phase": "final_answer"}}]}]"#;
+    let seen = ended_unseen(rig, session, configuration.clone(), script, "task_complete").await?;
+    let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+    whole.completed()?;
+    assert_eq!(whole.events[..seen.events.len()], seen.events);
+    let end = whole.end()?;
+    assert!(end.reconciled && end.native_completed_at.is_some() && end.failure.is_none(), "{end:?}");
+    assert_eq!(end.usage.and_then(|usage| usage.total_tokens), Some(120));
+    assert_eq!(whole.messages().last(), Some(&"the answer"));
+    let turn = session.turn("t-1").await?;
+    assert_eq!(turn.ended.as_ref(), Some(end));
+    assert_eq!(turn.last_sequence, whole.events.len() as u64);
+    // The history goes on behind it.
+    let native = whole.native_session()?;
+    let ready = rig.resume(session, configuration, &native).await?;
+    rig.turn_with(session, &ready, "t-2", "and then").await?.completed()?;
+    assert!(rig.provider.model_requests()[1].body.contains("the answer"));
+    Ok(())
 }
 
 #[test]
@@ -101,7 +125,7 @@ fn a_turn_that_failed_while_the_daemon_died_is_failed() {
         let session = rig.session().await?;
         let script = r#"[{"play": [{"text": {"chunks": ["one"], "open": true}}, {"gate": "go"},
             {"failed": {"code": "context_length_exceeded", "message": "too long"}}]}]"#;
-        ended_unseen(rig, &session, script, "task_complete").await?;
+        ended_unseen(rig, &session, rig.configuration(Vec::new()), script, "task_complete").await?;
         let end = session.turn("t-1").await?.ended.context("it goes on")?;
         assert!(end.status() == TurnStatus::Failed && end.reconciled, "{end:?}");
         let failure = end.failure.context("no failure")?;

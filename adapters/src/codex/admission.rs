@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::{declaration, schema};
-use crate::harness::{Configuration, ModelProtocol, NotAdmitted, Placement};
+use crate::harness::{Capability, Configuration, Declaration, ModelProtocol, NotAdmitted, Placement};
 
 /// The most bytes of `harness_config` (R-PRE-6).
 const HARNESS_CONFIG: usize = 16 << 10;
@@ -19,10 +19,18 @@ pub(super) struct NativeSettings {
     pub(super) base_instructions: Option<String>,
 }
 
-/// Checks a whole configuration.
-pub(super) fn check(configuration: &Configuration) -> Result<(), NotAdmitted> {
-    if configuration.placement == Placement::None {
-        return Err(refused("placement", "codex needs a workspace: the placement `none` is not supported"));
+/// Checks a whole configuration against what is declared for its placement (R-CAP-6).
+pub(super) fn check(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
+    let has = |capability| declaration.has(&configuration.placement, capability);
+    let (placement, called) = match configuration.placement {
+        Placement::None => (Capability::EnvironmentNone, "none"),
+        Placement::Workspace { .. } => (Capability::LocalEnvironment, "workspace"),
+    };
+    if !has(placement) {
+        return Err(refused("placement", format!("codex does not support the placement `{called}` here")));
+    }
+    if !configuration.functions.is_empty() && !has(Capability::FunctionTools) {
+        return Err(refused("tools.functions", format!("codex takes no functions under the placement `{called}`")));
     }
     match configuration.provider.protocol {
         ModelProtocol::Responses => {}
@@ -124,7 +132,10 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::harness::{FunctionTool, ModelProvider};
+    use crate::{
+        codex::{Settings, probe::Found},
+        harness::{FunctionTool, Isolation, ModelProvider, Proved},
+    };
 
     fn configuration() -> Configuration {
         Configuration {
@@ -144,9 +155,15 @@ mod tests {
         Configuration { functions: names.iter().map(function).collect(), ..configuration() }
     }
 
+    fn declaration() -> Declaration {
+        let settings = Settings::new(PathBuf::from("/keeper"), Isolation::Outer);
+        declaration::declare(&settings, Found { program: None, version: None, trouble: None })
+    }
+
     #[track_caller]
     fn check(configuration: &Configuration, want: &str) {
-        let got = super::check(configuration).map_or_else(|refused| refused.to_string(), |()| "admitted".into());
+        let got = super::check(&declaration(), configuration)
+            .map_or_else(|refused| refused.to_string(), |()| "admitted".into());
         assert_eq!(got, want);
     }
 
@@ -160,8 +177,25 @@ mod tests {
     #[test]
     fn the_first_thing_that_does_not_fit_is_the_answer() {
         let none = Configuration { placement: Placement::None, model: " ".into(), ..configuration() };
-        check(&none, "placement: codex needs a workspace: the placement `none` is not supported");
+        check(&none, "model: must not be blank");
+        check(&Configuration { placement: Placement::None, ..configuration() }, "admitted");
         check(&Configuration { model: " ".into(), ..functions(&[""]) }, "model: must not be blank");
+    }
+
+    #[test]
+    fn what_is_not_declared_for_the_placement_is_refused() {
+        let none = Configuration { placement: Placement::None, ..functions(&["a"]) };
+        let check = |none_has: &[Proved], want: &str| {
+            let declaration = Declaration { none: none_has.to_vec(), ..declaration() };
+            let got =
+                super::check(&declaration, &none).map_or_else(|refused| refused.to_string(), |()| "admitted".into());
+            assert_eq!(got, want);
+        };
+        let [environment, tools] =
+            [Capability::EnvironmentNone, Capability::FunctionTools].map(|capability| Proved::by(capability, "a::b"));
+        check(&[], "placement: codex does not support the placement `none` here");
+        check(&[environment], "tools.functions: codex takes no functions under the placement `none`");
+        check(&[environment, tools], "admitted");
     }
 
     #[test]
@@ -229,7 +263,8 @@ mod tests {
         let long = format!("{{\"base_instructions\":\"{}\"}}", "x".repeat(HARNESS_CONFIG));
         check(&Configuration { harness_config: long, ..configuration() }, "harness_config: is longer than 16384 bytes");
         let deep = format!("{{\"x\":{}{}}}", "[".repeat(32), "]".repeat(32));
-        let refused = super::check(&Configuration { harness_config: deep, ..configuration() }).unwrap_err();
+        let deep = Configuration { harness_config: deep, ..configuration() };
+        let refused = super::check(&declaration(), &deep).unwrap_err();
         assert!(refused.message.starts_with("is nested deeper than 32 levels"), "{refused}");
         let set = harness_config(r#"{"base_instructions":"é"}"#).unwrap();
         assert_eq!(set.base_instructions.as_deref(), Some("é"));

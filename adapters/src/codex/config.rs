@@ -1,5 +1,5 @@
 //! What Codex is told: the start-up file of its home, and the parameters of `thread/start`. Nothing is read here but the folders above the
-//! workspace.
+//! directory that it works in.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,11 @@ pub(super) const STREAM_RETRIES: u32 = 4;
 /// - Without `unbounded_connection_retries = false` a refused connection never ends a Turn.
 /// - A function with the name of a native tool would vanish without a word, were it not for `error_on_tool_collisions`.
 /// - Commands get a core environment and the mark, by which they are known as ours (R-SEC-1, R-DUR-2).
-pub(super) fn start_up_file(mark: &Mark) -> String {
+///
+/// Under the placement `none` Codex's own tools are off as well (R-CTL-4); what stays of them is a matter of the model's entry in the catalogue
+/// (see [`super::catalogue`]).
+pub(super) fn start_up_file(mark: &Mark, nowhere: bool) -> String {
+    let tools = if nowhere { "shell_tool = false\nsleep_tool = false\nview_image = false\n" } else { "" };
     format!(
         r#"check_for_update_on_startup = false
 include_apps_instructions = false
@@ -43,7 +47,7 @@ memories = false
 plugins = false
 shell_snapshot = false
 unbounded_connection_retries = false
-
+{tools}
 [features.tool_registry]
 error_on_tool_collisions = true
 
@@ -147,6 +151,9 @@ pub(super) struct ThreadStart<'a> {
     /// A resumed thread has those of its start, and takes no others.
     #[serde(skip_serializing_if = "Option::is_none")]
     dynamic_tools: Option<Vec<DynamicTool<'a>>>,
+    /// None at all; a resumed thread takes it with each Turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environments: Option<NoEnvironments>,
     config: ThreadConfig<'a>,
 }
 
@@ -166,6 +173,9 @@ struct DynamicTool<'a> {
 struct ThreadConfig<'a> {
     model_providers: BTreeMap<&'static str, Provider<'a>>,
     projects: BTreeMap<PathBuf, Project>,
+    /// Replaces the bundled catalogue of models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model_catalog_json: Option<&'a Path>,
 }
 
 #[derive(Serialize)]
@@ -185,9 +195,38 @@ struct Project {
     trust_level: &'static str,
 }
 
+/// An empty list of environments: without it a thread has the machine's own.
+pub(super) type NoEnvironments = [&'static str; 0];
+
+/// Where a thread works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place<'a> {
+    /// On this workspace.
+    Workspace(&'a Path),
+    /// On no environment: a private, empty directory stands where Codex wants one.
+    Nowhere {
+        /// The directory.
+        directory: &'a Path,
+        /// The catalogue of models without native tools, where the bundled one names the model.
+        catalogue: Option<&'a Path>,
+    },
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn directory(self) -> &'a Path {
+        match self {
+            Self::Workspace(directory) | Self::Nowhere { directory, .. } => directory,
+        }
+    }
+
+    pub(super) fn is_nowhere(self) -> bool {
+        matches!(self, Self::Nowhere { .. })
+    }
+}
+
 /// What `thread/start` depends on beside the configuration.
 pub(super) struct Surroundings<'a> {
-    pub(super) workspace: &'a Path,
+    pub(super) place: Place<'a>,
     pub(super) isolation: Isolation,
     pub(super) trust_workspace: bool,
     pub(super) model_key: Option<&'a SecretString>,
@@ -196,10 +235,10 @@ pub(super) struct Surroundings<'a> {
 }
 
 /// What the bridge and its operator set beside the configuration, as a text that differs when one of it does.
-pub(super) fn settings(isolation: Isolation, trust_workspace: bool) -> String {
-    let isolation = sandbox_kind(isolation);
-    let file = start_up_file(&Mark::new("-", "-"));
-    format!("{file}\n{isolation} {APPROVAL_POLICY} trust={trust_workspace} retries={STREAM_RETRIES}")
+pub(super) fn settings(isolation: Isolation, trust_workspace: bool, nowhere: bool) -> String {
+    let (_, sandbox) = sandbox(isolation, nowhere);
+    let file = start_up_file(&Mark::new("-", "-"), nowhere);
+    format!("{file}\n{sandbox} {APPROVAL_POLICY} trust={} retries={STREAM_RETRIES}", trust_workspace && !nowhere)
 }
 
 /// The parameters of `thread/start` or `thread/resume` for a configuration.
@@ -223,24 +262,31 @@ pub(super) fn thread_start<'a>(
         stream_max_retries: STREAM_RETRIES,
         experimental_bearer_token: surroundings.model_key.map(ExposeSecret::expose_secret),
     };
-    let trust_level = if surroundings.trust_workspace { "trusted" } else { "untrusted" };
-    let projects = trust_keys(surroundings.workspace).into_iter().map(|path| (path, Project { trust_level }));
+    let place = surroundings.place;
+    let (directory, nowhere) = (place.directory(), place.is_nowhere());
+    let trust_level = if surroundings.trust_workspace && !nowhere { "trusted" } else { "untrusted" };
+    let projects = trust_keys(directory).into_iter().map(|path| (path, Project { trust_level }));
     let dynamic_tools = functions.collect::<Result<_, _>>()?;
     Ok(ThreadStart {
         thread_id: surroundings.resume,
         exclude_turns: surroundings.resume.map(|_| true),
-        cwd: surroundings.workspace,
+        cwd: directory,
         model: &configuration.model,
         model_provider: PROVIDER,
         approval_policy: APPROVAL_POLICY,
-        sandbox: match surroundings.isolation {
-            Isolation::Outer => "danger-full-access",
-            Isolation::Native => "workspace-write",
-        },
+        sandbox: sandbox(surroundings.isolation, nowhere).0,
         base_instructions: native.base_instructions,
         developer_instructions: Some(configuration.instructions.as_str()).filter(|text| !text.is_empty()),
         dynamic_tools: surroundings.resume.is_none().then_some(dynamic_tools),
-        config: ThreadConfig { model_providers: BTreeMap::from([(PROVIDER, provider)]), projects: projects.collect() },
+        environments: (nowhere && surroundings.resume.is_none()).then_some([]),
+        config: ThreadConfig {
+            model_providers: BTreeMap::from([(PROVIDER, provider)]),
+            projects: projects.collect(),
+            model_catalog_json: match place {
+                Place::Workspace(_) => None,
+                Place::Nowhere { catalogue, .. } => catalogue,
+            },
+        },
     })
 }
 
@@ -273,19 +319,20 @@ pub(super) fn instructions<'a>(thread_id: &'a str, text: &'a str) -> impl Serial
 /// The only policy: nobody is there to be asked (R-PLC-1).
 pub(super) const APPROVAL_POLICY: &str = "never";
 
-/// What `thread/start` answers as the sandbox's type.
-pub(super) fn sandbox_kind(isolation: Isolation) -> &'static str {
+/// The sandbox as it is asked for, and as `thread/start` answers its type. Under the placement `none` nothing runs in it, and it is the narrowest.
+pub(super) fn sandbox(isolation: Isolation, nowhere: bool) -> (&'static str, &'static str) {
     match isolation {
-        Isolation::Outer => "dangerFullAccess",
-        Isolation::Native => "workspaceWrite",
+        _ if nowhere => ("read-only", "readOnly"),
+        Isolation::Outer => ("danger-full-access", "dangerFullAccess"),
+        Isolation::Native => ("workspace-write", "workspaceWrite"),
     }
 }
 
-/// Every folder under which Codex may look up the trust of a workspace: itself, each folder above it that holds a repository, and the main
+/// Every folder under which Codex may look up the trust of a directory: itself, each folder above it that holds a repository, and the main
 /// repository of a linked work tree. Without an entry a writable sandbox makes Codex trust the repository and run what its configuration says.
-fn trust_keys(workspace: &Path) -> Vec<PathBuf> {
-    let mut keys = vec![workspace.to_owned()];
-    for folder in workspace.ancestors() {
+fn trust_keys(directory: &Path) -> Vec<PathBuf> {
+    let mut keys = vec![directory.to_owned()];
+    for folder in directory.ancestors() {
         let git = folder.join(".git");
         if git.symlink_metadata().is_err() {
             continue;

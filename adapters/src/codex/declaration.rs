@@ -1,7 +1,14 @@
 //! What Codex supports, and what is switched off in it (R-CAP-1, R-CAP-2).
 
 use super::{KIND, Settings, probe::Found};
-use crate::harness::{Availability, Capability, Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol};
+use crate::harness::{
+    Availability,
+    Capability::{
+        self, EnvironmentNone, FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery,
+        ParallelFunctionCalls, SessionResume, Steering, Usage,
+    },
+    Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol, Proved,
+};
 
 /// The version on which everything here was proved (R-CAP-5).
 pub(super) const QUALIFIED: &str = "0.171.0";
@@ -46,12 +53,34 @@ pub(super) const RESERVED: &[&str] = &[
 pub(super) const SWITCHED_OFF: &[&str] =
     &["agents", "apps", "goals", "memories", "plugins", "shell_snapshot", "skill_instructions", "user_questions"];
 
+/// Every capability that is declared, with the scenario that proved it under the placement `none` and the one that did on a workspace (R-CAP-3);
+/// where there is none, the capability is not declared for that placement.
+const PROVED: &[(Capability, Option<&str>, Option<&str>)] = &[
+    (EnvironmentNone, Some("placement_none::none_offers"), None),
+    (LocalEnvironment, None, Some("turns_tools::tool_command")),
+    (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
+    (ParallelFunctionCalls, Some("placement_none::none_functions"), Some("turns_functions::function_parallel")),
+    (Steering, None, Some("turns_steer::steer_stream")),
+    (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
+    (
+        NativeSessionRecovery,
+        Some("resume_reconciled::reconciled_nowhere"),
+        Some("resume_reconciled::reconciled_completed"),
+    ),
+    (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
+    (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
+    (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
+];
+
+/// The column of a placement.
+fn proved(
+    placement: impl Fn(&(Capability, Option<&'static str>, Option<&'static str>)) -> Option<&'static str>,
+) -> Vec<Proved> {
+    PROVED.iter().filter_map(|row| placement(row).map(|scenario| Proved::by(row.0, scenario))).collect()
+}
+
 /// The declaration for what was found on this machine.
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
-    use Capability::{
-        FunctionTools, HomeRemoval, LocalEnvironment, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls,
-        SessionResume, Steering, Usage,
-    };
     let Found { program, version, trouble } = found;
     let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
     Declaration {
@@ -59,18 +88,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
         qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
         version,
         availability,
-        none: Vec::new(),
-        workspace: vec![
-            LocalEnvironment,
-            FunctionTools,
-            ParallelFunctionCalls,
-            Steering,
-            SessionResume,
-            NativeSessionRecovery,
-            MessageObservation,
-            Usage,
-            HomeRemoval,
-        ],
+        none: proved(|(_, none, _)| *none),
+        workspace: proved(|(_, _, workspace)| *workspace),
         limits: Limits {
             function_names: FunctionNames {
                 pattern: NAME_PATTERN,

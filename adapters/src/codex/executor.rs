@@ -69,6 +69,7 @@ pub(super) struct Parts {
     pub(super) home: PathBuf,
     /// Held as long as the process may write to the history.
     pub(super) lock: Lock,
+    pub(super) nowhere: bool,
     /// Tokens that the thread had used before.
     pub(super) used: wire::Tokens,
     /// The folder of the program and its helpers.
@@ -96,6 +97,7 @@ pub(super) struct Owner {
     home: PathBuf,
     lock: Lock,
     package: PathBuf,
+    nowhere: bool,
     next_id: u64,
     /// What we asked and was not answered.
     asked: BTreeMap<u64, Asked>,
@@ -205,6 +207,7 @@ impl Owner {
             thread_id,
             home,
             lock,
+            nowhere,
             used,
             package,
             functions,
@@ -226,6 +229,7 @@ impl Owner {
             home,
             lock,
             package,
+            nowhere,
             next_id,
             asked: BTreeMap::new(),
             writes: FuturesUnordered::new(),
@@ -485,6 +489,7 @@ impl Owner {
             thread_id: &self.thread_id,
             client_user_message_id: &input.client_id,
             input: input.parts.iter().map(wire::UserInput::of).collect(),
+            environments: self.nowhere.then_some([]),
         };
         self.ask(Asked::Start, "turn/start", rpc::request(self.next_id, "turn/start", &params));
     }

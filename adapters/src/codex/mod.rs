@@ -3,6 +3,7 @@
 //! Everything is private but [`Codex`] and its settings; the daemon sees the Harness contract only.
 
 mod admission;
+mod catalogue;
 mod config;
 mod declaration;
 mod events;
@@ -19,7 +20,7 @@ mod wire;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -28,7 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use self::probe::{Found, Seen};
 use crate::harness::{
-    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted,
+    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted, Placement,
     PrepareError, Proof, ProvedInputs, Resume,
 };
 use crate::native::lines::Room;
@@ -107,6 +108,9 @@ impl Default for Timing {
 /// How long trouble is taken for granted: it may pass by itself (a busy machine, a setting of the system), and looking again starts programs.
 const TROUBLE_HOLDS: Duration = Duration::from_secs(30);
 
+/// Gives the bundled catalogue of models, or says why there is none.
+type Catalogue<'a> = BoxFuture<'a, Result<Arc<str>, String>>;
+
 /// The Codex Harness of this machine.
 #[derive(Debug)]
 pub struct Codex {
@@ -115,6 +119,8 @@ pub struct Codex {
     probed: Mutex<Option<Probed>>,
     /// Held while somebody probes: who asks meanwhile waits for what is found.
     looking: tokio::sync::Mutex<()>,
+    /// The bundled catalogue of models of the program that was probed last, once a preparation has needed it.
+    models: tokio::sync::Mutex<Option<(Seen, Arc<str>)>>,
     /// The owner tasks of all Executors. Each ends with its Executor.
     tasks: TaskTracker,
 }
@@ -130,7 +136,13 @@ impl Codex {
     /// Codex with these settings. Starts nothing.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, probed: Mutex::new(None), looking: tokio::sync::Mutex::new(()), tasks: TaskTracker::new() }
+        Self {
+            settings,
+            probed: Mutex::new(None),
+            looking: tokio::sync::Mutex::new(()),
+            models: tokio::sync::Mutex::new(None),
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Waits until every Executor that was prepared is gone. For the end of a daemon that has closed or dropped them.
@@ -165,6 +177,19 @@ impl Codex {
         *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = Some(probed);
         found
     }
+
+    /// The bundled catalogue of models; printing it starts the program, so it is done once for each state of the file.
+    async fn models(&self, program: &Path) -> Result<Arc<str>, String> {
+        let seen = Seen::of(program).map_err(|error| format!("{} cannot be read: {error}", program.display()))?;
+        let mut known = self.models.lock().await;
+        if let Some((_, models)) = known.as_ref().filter(|(of, _)| *of == seen) {
+            return Ok(Arc::clone(models));
+        }
+        let models: Arc<str> = probe::catalogue(&self.settings, program).await?.into();
+        catalogue::check(&models)?;
+        *known = Some((seen, Arc::clone(&models)));
+        Ok(models)
+    }
 }
 
 impl Harness for Codex {
@@ -176,12 +201,12 @@ impl Harness for Codex {
         Box::pin(async { declaration::declare(&self.settings, self.look().await) })
     }
 
-    fn admit(&self, _declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
-        admission::check(configuration)
+    fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
+        admission::check(declaration, configuration)
     }
 
-    fn admit_key(&self, declaration: &Declaration) -> Result<(), NotAdmitted> {
-        if declaration.trust_workspace {
+    fn admit_key(&self, declaration: &Declaration, placement: &Placement) -> Result<(), NotAdmitted> {
+        if declaration.trust_workspace && *placement != Placement::None {
             return Err(admission::refused(
                 "trust_workspace",
                 "the project's own configuration is not loaded beside a model key that codex holds; set trust_workspace = false",
@@ -223,7 +248,9 @@ impl Harness for Codex {
     fn prepare(&self, launch: Launch) -> BoxFuture<'_, Result<Executor, PrepareError>> {
         Box::pin(async {
             let found = self.look().await;
-            start::prepare(&self.settings, found, launch, &self.tasks).await
+            let program = found.program.clone().unwrap_or_default();
+            let bundled = Box::pin(self.models(&program));
+            start::prepare(&self.settings, found, bundled, launch, &self.tasks).await
         })
     }
 }

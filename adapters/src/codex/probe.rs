@@ -31,8 +31,12 @@ const VERSION_LIMIT: Duration = Duration::from_secs(5);
 const SANDBOX_LIMIT: Duration = Duration::from_secs(10);
 /// What a probed program has between TERM and KILL.
 const GRACE: Duration = Duration::from_millis(200);
+/// How long printing the bundled catalogue may take.
+const CATALOGUE_LIMIT: Duration = Duration::from_secs(10);
 /// How much of a probed program's output is read.
 const OUTPUT: u64 = 4 << 10;
+/// How much of the bundled catalogue is read; it has about 1 MiB.
+const CATALOGUE: u64 = 16 << 20;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,20 +147,34 @@ pub(super) async fn probe(settings: &Settings, program: PathBuf) -> Found {
 }
 
 async fn version(settings: &Settings, program: &Path) -> Result<String, String> {
-    let said = run(settings, program, &["--version"], VERSION_LIMIT).await?;
+    let said = run(settings, program, &["--version"], VERSION_LIMIT, OUTPUT).await?;
     // "codex-cli 0.171.0"
     let version = said.split_whitespace().last().filter(|word| word.starts_with(|first: char| first.is_ascii_digit()));
     version.map(str::to_owned).ok_or_else(|| "--version printed no version".to_owned())
 }
 
+/// The bundled catalogue of models, as the program prints it.
+///
+/// # Errors
+/// What went wrong, for a person.
+pub(super) async fn catalogue(settings: &Settings, program: &Path) -> Result<String, String> {
+    run(settings, program, &["debug", "models", "--bundled"], CATALOGUE_LIMIT, CATALOGUE).await
+}
+
 /// Runs a command as Codex will: with bubblewrap from its package, the workspace writable.
 async fn sandbox(settings: &Settings, program: &Path) -> Result<(), String> {
     let args = ["sandbox", "-c", "sandbox_mode=\"workspace-write\"", "--", "/bin/sh", "-c", ": > written && exit 0"];
-    run(settings, program, &args, SANDBOX_LIMIT).await.map(drop)
+    run(settings, program, &args, SANDBOX_LIMIT, OUTPUT).await.map(drop)
 }
 
 /// Runs the program to its end in a folder of its own and gives what it printed.
-async fn run(settings: &Settings, program: &Path, args: &[&str], limit: Duration) -> Result<String, String> {
+async fn run(
+    settings: &Settings,
+    program: &Path,
+    args: &[&str],
+    limit: Duration,
+    output: u64,
+) -> Result<String, String> {
     let folder = Folder::make().map_err(|error| format!("no folder for a probe: {error}"))?;
     let launch = Launch {
         keeper: settings.keeper.clone(),
@@ -172,7 +190,7 @@ async fn run(settings: &Settings, program: &Path, args: &[&str], limit: Duration
     let deadline = Instant::now() + limit;
     let mut printed = Vec::new();
     let reading = async {
-        let _ = (&mut process.stdout).take(OUTPUT).read_to_end(&mut printed).await;
+        let _ = (&mut process.stdout).take(output).read_to_end(&mut printed).await;
         process.control.exited().await
     };
     let Ok(exit) = time::timeout_at(deadline, reading).await else {

@@ -19,7 +19,9 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{
-    Settings, config, declaration,
+    Catalogue, Settings, catalogue,
+    config::{self, Place},
+    declaration,
     executor::{Owner, Parts},
     failure::Cleaner,
     probe::Found,
@@ -41,6 +43,8 @@ use crate::{
 const END_MARGIN: Duration = Duration::from_secs(2);
 /// How long a process that closed its output may take to exit.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
+/// A process with this variable has no environment that a Turn could name (R-CTL-4).
+const EXEC_SERVER: (&str, &str) = ("CODEX_EXEC_SERVER_URL", "none");
 /// Held while a process has the Session's native history (R-PRE-4).
 const LOCK: &str = "codex.lock";
 /// LIMIT: how long an earlier holder may take to let go of it.
@@ -56,6 +60,7 @@ pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) async fn prepare(
     settings: &Settings,
     found: Found,
+    bundled: Catalogue<'_>,
     launch: Launch,
     tasks: &TaskTracker,
 ) -> Result<Executor, PrepareError> {
@@ -65,14 +70,21 @@ pub(super) async fn prepare(
         let trouble = found.trouble.unwrap_or_else(|| "codex was not found".to_owned());
         return Err(failed("spawn", trouble));
     };
-    if settings.trust_workspace && launch.model_key.is_some() {
+    let on_workspace = matches!(launch.configuration.placement, Placement::Workspace { .. });
+    if settings.trust_workspace && on_workspace && launch.model_key.is_some() {
         return Err(failed("configuration", "the workspace cannot be trusted beside a model key".to_owned()));
     }
-    let Placement::Workspace { directory: workspace, .. } = &launch.configuration.placement else {
-        return Err(failed("configuration", "codex needs a workspace".to_owned()));
+    let empty = launch.home.join("empty");
+    let models = match on_workspace {
+        true => None,
+        false => models(&launch, bundled).await.map_err(|message| failed("models", message))?,
+    };
+    let place = match &launch.configuration.placement {
+        Placement::Workspace { directory, .. } => Place::Workspace(launch.workspace.as_deref().unwrap_or(directory)),
+        Placement::None => Place::Nowhere { directory: &empty, catalogue: models.as_deref() },
     };
     let surroundings = config::Surroundings {
-        workspace: launch.workspace.as_deref().unwrap_or(workspace),
+        place,
         isolation: settings.isolation,
         trust_workspace: settings.trust_workspace,
         model_key: launch.model_key.as_ref(),
@@ -80,8 +92,11 @@ pub(super) async fn prepare(
     };
     let thread = config::thread_start(&launch.configuration, &surroundings)
         .map_err(|refused| failed("configuration", refused.to_string()))?;
-    still_there(surroundings.workspace).map_err(|message| failed("workspace", message))?;
-    let home = write_home(&launch).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
+    if let Place::Workspace(workspace) = place {
+        still_there(workspace).map_err(|message| failed("workspace", message))?;
+    }
+    let home =
+        write_home(&launch, place).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
     let lock = lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
         history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
         ..failed("session", error.to_string())
@@ -91,12 +106,14 @@ pub(super) async fn prepare(
     let qualified = version.as_deref() == Some(declaration::QUALIFIED);
     let strict = qualified.then_some("--strict-config");
     let package = program.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_else(|| program.clone());
+    let environment = Environment::base(&launch.home.join("user"), &launch.temporary).set("CODEX_HOME", home);
+    let environment = if place.is_nowhere() { environment.set(EXEC_SERVER.0, EXEC_SERVER.1) } else { environment };
     let process = process::spawn(process::Launch {
         keeper: settings.keeper.clone(),
         program,
         args: ["app-server"].into_iter().chain(strict).map(Into::into).collect(),
-        directory: surroundings.workspace.to_owned(),
-        environment: Environment::base(&launch.home.join("user"), &launch.temporary).set("CODEX_HOME", home),
+        directory: place.directory().to_owned(),
+        environment,
         mark: launch.mark.clone(),
         grace: settings.limits.term_grace,
     })
@@ -123,7 +140,7 @@ pub(super) async fn prepare(
         used: wire::Tokens::default(),
         injected: false,
     };
-    let (native_session_id, told) = match opening.open(&thread, &launch, settings).await {
+    let (native_session_id, told) = match opening.open(&thread, &launch, place, settings).await {
         Ok(opened) => opened,
         Err((step, trouble)) => return Err(opening.fail(step, trouble, settings).await),
     };
@@ -146,12 +163,13 @@ pub(super) async fn prepare(
         lock,
         used: opening.used,
         package,
+        nowhere: place.is_nowhere(),
         functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
         orders: taken_orders,
         reports: given_reports,
     });
     tasks.spawn(owner.run());
-    let settings = config::settings(settings.isolation, settings.trust_workspace);
+    let settings = config::settings(settings.isolation, settings.trust_workspace, place.is_nowhere());
     let version = told.or(version).unwrap_or_default();
     Ok(Executor { orders, reports, version, native_session_id, settings, keeper })
 }
@@ -184,18 +202,43 @@ fn still_there(workspace: &Path) -> Result<(), String> {
 }
 
 /// Makes the private folders and the start-up file. A file of an earlier start is replaced: Codex writes into it.
-fn write_home(launch: &Launch) -> io::Result<PathBuf> {
+fn write_home(launch: &Launch, place: Place<'_>) -> io::Result<PathBuf> {
     let make = |path: &Path| fs::DirBuilder::new().mode(0o700).recursive(true).create(path);
     let home = codex_home(&launch.home);
     make(&home)?;
     make(&launch.home.join("user"))?;
-    let path = home.join("config.toml");
-    let fresh = home.join("config.toml.new");
+    if let Place::Nowhere { directory, .. } = place {
+        make(directory)?;
+    }
+    write_file(&home.join("config.toml"), &config::start_up_file(&launch.mark, place.is_nowhere()))?;
+    Ok(home)
+}
+
+/// Writes a private file in one piece.
+fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    let fresh = path.with_added_extension("new");
     let mut options = fs::File::options();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    io::Write::write_all(&mut file, config::start_up_file(&launch.mark).as_bytes())?;
-    fs::rename(fresh, path)?;
-    Ok(home)
+    io::Write::write_all(&mut file, text.as_bytes())?;
+    fs::rename(fresh, path)
+}
+
+/// Writes the catalogue in which the Session's model has no native tools; none where the bundled one does not name it.
+async fn models(launch: &Launch, bundled: Catalogue<'_>) -> Result<Option<PathBuf>, String> {
+    let bundled = bundled.await?;
+    let (model, home) = (launch.configuration.model.clone(), launch.home.clone());
+    let work = move || {
+        let changed = catalogue::without_tools(&bundled, &model)
+            .map_err(|error| format!("the catalogue of models cannot be read: {error}"))?;
+        let Some(text) = changed else { return Ok(None) };
+        let path = home.join("models.json");
+        write_file(&path, &text).map_err(|error| format!("write the catalogue of models: {error}"))?;
+        Ok(Some(path))
+    };
+    // It is as long as a book.
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|_| Err("the catalogue of models was not written".to_owned()))
 }
 
 /// A process that is being talked into a thread.
@@ -231,6 +274,7 @@ impl Opening {
         &mut self,
         thread: &config::ThreadStart<'_>,
         launch: &Launch,
+        place: Place<'_>,
         settings: &Settings,
     ) -> Result<(String, Option<String>), (Step, Trouble)> {
         let at = |step: Step| move |trouble| (step, trouble);
@@ -240,16 +284,21 @@ impl Opening {
         self.write(rpc::notification("initialized", &no_params)).map_err(at("initialize"))?;
 
         let id = match &launch.resume {
-            None => self.start(thread, settings).await,
-            Some(resume) => self.resume(thread, resume, launch, settings).await,
+            None => self.start(thread, place, settings).await,
+            Some(resume) => self.resume(thread, resume, launch, place, settings).await,
         };
         Ok((id.map_err(at("session"))?, version(&initialized.user_agent)))
     }
 
-    async fn start(&mut self, thread: &config::ThreadStart<'_>, settings: &Settings) -> Result<String, Trouble> {
+    async fn start(
+        &mut self,
+        thread: &config::ThreadStart<'_>,
+        place: Place<'_>,
+        settings: &Settings,
+    ) -> Result<String, Trouble> {
         let answer = self.ask("thread/start", thread).await?;
         let started: wire::ThreadStarted = read(&answer)?;
-        check_policy(&started, settings)?;
+        check_policy(&started, place, settings)?;
         if started.thread.id.is_empty() {
             return Err(Trouble::Broken("the thread has no id".to_owned()));
         }
@@ -262,6 +311,7 @@ impl Opening {
         thread: &config::ThreadStart<'_>,
         resume: &Resume,
         launch: &Launch,
+        place: Place<'_>,
         settings: &Settings,
     ) -> Result<String, Trouble> {
         let id = &resume.native_session_id;
@@ -276,7 +326,7 @@ impl Opening {
         if resumed.thread.id != *id {
             return Err(Trouble::OtherThread);
         }
-        check_policy(&resumed, settings)?;
+        check_policy(&resumed, place, settings)?;
         check_taken(&resumed, launch)?;
         let instructions = &launch.configuration.instructions;
         if resume.instructions_changed && !instructions.is_empty() {
@@ -372,10 +422,11 @@ fn read<'a, T: serde::Deserialize<'a>>(answer: &'a RawValue) -> Result<T, Troubl
 }
 
 /// Managed requirements of the machine can replace what was asked for; a Session is never run with another policy than its own (R-PLC-1).
-fn check_policy(started: &wire::ThreadStarted, settings: &Settings) -> Result<(), Trouble> {
+fn check_policy(started: &wire::ThreadStarted, place: Place<'_>, settings: &Settings) -> Result<(), Trouble> {
     let approval = started.approval_policy.as_deref().map(RawValue::get);
     let sandbox = started.sandbox.as_ref().map(|sandbox| sandbox.kind.as_str());
-    let (want_approval, want_sandbox) = (config::APPROVAL_POLICY, config::sandbox_kind(settings.isolation));
+    let want_approval = config::APPROVAL_POLICY;
+    let (_, want_sandbox) = config::sandbox(settings.isolation, place.is_nowhere());
     if approval.is_some_and(|told| told.trim_matches('"') != want_approval) {
         return Err(Trouble::Broken(format!("it did not take the approval policy {want_approval}")));
     }

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::config::NoEnvironments;
 use crate::harness::{Image, InputPart, Usage};
 
 mod steering;
@@ -445,6 +446,9 @@ pub(super) struct TurnStart<'a> {
     pub(super) thread_id: &'a str,
     pub(super) client_user_message_id: &'a str,
     pub(super) input: Vec<UserInput<'a>>,
+    /// None at all, said with each Turn: a resumed thread has forgotten it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) environments: Option<NoEnvironments>,
 }
 
 /// A part of the input.

@@ -12,9 +12,9 @@ pub struct Declaration {
     /// Whether the capabilities were proved on exactly this version (R-CAP-5).
     pub qualified: bool,
     /// Everything that works under the placement `none`; empty when that is not supported.
-    pub none: Vec<Capability>,
+    pub none: Vec<Proved>,
     /// Everything that works under the placement `workspace`; empty when that is not supported.
-    pub workspace: Vec<Capability>,
+    pub workspace: Vec<Proved>,
     /// Native limits.
     pub limits: Limits,
     /// Native features that are switched off, as stable names.
@@ -25,6 +25,50 @@ pub struct Declaration {
     pub trust_workspace: bool,
     /// Path of the program that was found.
     pub program: Option<std::path::PathBuf>,
+}
+
+impl Declaration {
+    /// What is declared for a placement.
+    #[must_use]
+    pub fn of(&self, placement: &super::Placement) -> &[Proved] {
+        match placement {
+            super::Placement::None => &self.none,
+            super::Placement::Workspace { .. } => &self.workspace,
+        }
+    }
+
+    /// Whether a capability is declared for a placement.
+    #[must_use]
+    pub fn has(&self, placement: &super::Placement, capability: Capability) -> bool {
+        self.of(placement).iter().any(|proved| proved.capability == capability)
+    }
+}
+
+/// A capability and what proves it: nothing else can stand in a declaration (R-CAP-3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proved {
+    capability: Capability,
+    scenario: &'static str,
+}
+
+impl Proved {
+    /// A capability that this scenario of the conformance suite showed on the real Harness, as `file::name`.
+    #[must_use]
+    pub const fn by(capability: Capability, scenario: &'static str) -> Self {
+        Self { capability, scenario }
+    }
+
+    /// The capability.
+    #[must_use]
+    pub const fn capability(self) -> Capability {
+        self.capability
+    }
+
+    /// The scenario, as `file::name`.
+    #[must_use]
+    pub const fn scenario(self) -> &'static str {
+        self.scenario
+    }
 }
 
 /// Whether a Harness can be used.
@@ -42,6 +86,8 @@ pub enum Availability {
 /// One thing that a Harness supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Capability {
+    /// A Session may run without any tool that touches this machine.
+    EnvironmentNone,
     /// A Session may run on a workspace.
     LocalEnvironment,
     /// The application may declare functions.

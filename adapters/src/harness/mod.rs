@@ -21,7 +21,7 @@ mod input;
 mod report;
 
 pub use configuration::{Configuration, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
-pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits};
+pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, Proved};
 pub use function::{FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};
 pub use input::{Image, InputPart, MediaType};
@@ -47,10 +47,10 @@ pub trait Harness: fmt::Debug + Send + Sync {
     /// the same one for the same configuration.
     fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted>;
 
-    /// Checks that an Executor under this declaration may hold a model key by itself; asked beside [`admit`](Self::admit) for a configuration that
+    /// Checks that an Executor of this placement may hold a model key by itself under this declaration; asked beside [`admit`](Self::admit) for a configuration that
     /// comes with one (R-PLC-1).
-    fn admit_key(&self, declaration: &Declaration) -> Result<(), NotAdmitted> {
-        let _ = declaration;
+    fn admit_key(&self, declaration: &Declaration, placement: &Placement) -> Result<(), NotAdmitted> {
+        let _ = (declaration, placement);
         Ok(())
     }
 

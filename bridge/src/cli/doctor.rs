@@ -36,6 +36,8 @@ pub(crate) struct HarnessFound {
     pub(crate) qualified: bool,
     /// Why it cannot be used and what to do; `None` when it can.
     pub(crate) unusable: Option<String>,
+    /// What is declared for it: each placement with its capabilities.
+    pub(crate) declared: Vec<(&'static str, Vec<String>)>,
 }
 
 /// One thing that was looked at.
@@ -56,7 +58,7 @@ impl DoctorReport {
     }
 }
 
-/// The report for a person: one line for each thing, four for each Harness.
+/// The report for a person: one line for each thing, and for each Harness four and one for each placement.
 pub(crate) fn render(report: &DoctorReport) -> String {
     let mut text = String::new();
     for harness in &report.harnesses {
@@ -71,6 +73,9 @@ pub(crate) fn render(report: &DoctorReport) -> String {
         line(&mut text, "  path", &path);
         line(&mut text, "  version", &version);
         line(&mut text, "  usable", &usable);
+        for (placement, capabilities) in &harness.declared {
+            line(&mut text, &format!("  {placement}"), &capabilities.join(" "));
+        }
     }
     let findings = [
         ("isolation", &report.isolation),
@@ -110,6 +115,7 @@ mod tests {
                 version: Some("0.171.0".into()),
                 qualified: true,
                 unusable: None,
+                declared: vec![("none", vec!["usage".into()]), ("workspace", vec!["usage".into(), "steering".into()])],
             }],
             isolation: fine("native (default outside of a container)"),
             socket: fine("/run/user/1000/runtime-bridge.sock"),
@@ -121,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_healthy_machine_has_ten_lines() {
+    fn a_healthy_machine_has_twelve_lines() {
         let report = report();
         assert!(report.is_healthy());
         insta::assert_snapshot!(render(&report), @r"
@@ -129,6 +135,8 @@ mod tests {
           path      /opt/codex/bin/codex
           version   0.171.0
           usable    yes
+          none      usage
+          workspace usage steering
         isolation   native (default outside of a container)
         socket      /run/user/1000/runtime-bridge.sock
         state       /srv/ada/.local/state/runtime-bridge
@@ -152,6 +160,8 @@ mod tests {
           path      not found
           version   unknown
           usable    no: no program codex on the PATH; set codex.program
+          none      usage
+          workspace usage steering
         isolation   native (default outside of a container): the sandbox cannot be made here; set isolation to outer
         socket      /run/user/1000/runtime-bridge.sock
         state       /srv/ada/.local/state/runtime-bridge

@@ -7,11 +7,17 @@ use std::{
 
 use adapters::{
     codex::Codex,
-    harness::{Availability, Harness as _, Isolation},
+    harness::{Availability, Harness as _, Isolation, Proved},
 };
 
 use super::doctor::{DoctorReport, Finding, HarnessFound};
-use crate::{config::Settings, serve};
+use crate::{config::Settings, serve, service};
+
+/// Capabilities by the names of the contract.
+fn names(of: &[Proved]) -> Vec<String> {
+    let name = |proved: &Proved| service::capability(proved.capability()).as_str_name().to_lowercase();
+    of.iter().map(|proved| name(proved).trim_start_matches("capability_").to_owned()).collect()
+}
 
 /// What `doctor` tells.
 pub(super) async fn examine(settings: &Settings) -> DoctorReport {
@@ -19,6 +25,7 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
     let codex = Codex::new(serve::codex(settings, keeper.as_ref().map_or_else(|_| PathBuf::new(), Clone::clone)));
     let declaration = codex.declare().await;
     codex.drained().await;
+    let declared = vec![("none", names(&declaration.none)), ("workspace", names(&declaration.workspace))];
     let unusable = match declaration.availability {
         Availability::Available => None,
         Availability::Unavailable { reason } => Some(reason),
@@ -29,6 +36,7 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
         version: declaration.version,
         qualified: declaration.qualified,
         unusable,
+        declared,
     };
     DoctorReport {
         harnesses: vec![harness],

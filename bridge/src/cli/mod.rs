@@ -137,7 +137,7 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     let mut settings = Settings::load(Overrides {
         state: Some(hosting.state_dir),
         socket: Some(hosting.socket),
-        workspace_roots: vec![hosting.workspace_root],
+        workspace_roots: hosting.workspace_root.into_iter().collect(),
         codex: hosting.codex,
         ..Overrides::default()
     })

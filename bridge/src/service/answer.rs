@@ -1,6 +1,8 @@
 //! Answers, domain to wire.
 
-use adapters::harness::{Availability, Capability, Declaration, Isolation, JsonFidelity, Limits, ModelProtocol};
+use adapters::harness::{
+    Availability, Capability, Declaration, Isolation, JsonFidelity, Limits, ModelProtocol, Proved,
+};
 use prost::Message as _;
 use proto::v1;
 
@@ -120,14 +122,15 @@ pub(crate) fn declaration(of: Declaration) -> v1::HarnessDeclaration {
         Availability::Available => (true, String::new()),
         Availability::Unavailable { reason } => (false, reason),
     };
+    let evidence = evidence("none", &of.none).chain(evidence("workspace", &of.workspace)).collect();
     v1::HarnessDeclaration {
         kind: of.kind.to_owned(),
         version: of.version.unwrap_or_default(),
         available,
         unavailable_reason,
         qualified: of.qualified,
-        none: of.none.into_iter().map(|c| capability(c).into()).collect(),
-        workspace: of.workspace.into_iter().map(|c| capability(c).into()).collect(),
+        none: of.none.into_iter().map(|proved| capability(proved.capability()).into()).collect(),
+        workspace: of.workspace.into_iter().map(|proved| capability(proved.capability()).into()).collect(),
         limits: Some(limits(of.limits)),
         switched_off: of.switched_off.into_iter().map(str::to_owned).collect(),
         isolation: match of.isolation {
@@ -136,12 +139,22 @@ pub(crate) fn declaration(of: Declaration) -> v1::HarnessDeclaration {
         }
         .to_owned(),
         trust_workspace: of.trust_workspace,
-        evidence: Vec::new(),
+        evidence,
     }
 }
 
-fn capability(of: Capability) -> v1::Capability {
+fn evidence<'a>(placement: &'a str, of: &'a [Proved]) -> impl Iterator<Item = v1::CapabilityEvidence> + 'a {
+    of.iter().map(move |proved| v1::CapabilityEvidence {
+        capability: capability(proved.capability()).into(),
+        placement: placement.to_owned(),
+        scenario: proved.scenario().to_owned(),
+    })
+}
+
+/// A capability.
+pub(crate) fn capability(of: Capability) -> v1::Capability {
     match of {
+        Capability::EnvironmentNone => v1::Capability::EnvironmentNone,
         Capability::LocalEnvironment => v1::Capability::LocalEnvironment,
         Capability::FunctionTools => v1::Capability::FunctionTools,
         Capability::ParallelFunctionCalls => v1::Capability::ParallelFunctionCalls,

@@ -32,6 +32,7 @@ mod status;
 mod streams;
 mod watch;
 
+pub(crate) use answer::capability;
 pub(crate) use codec::{MAX_INLINE, Protobuf};
 use observe::Observation;
 use reasons::Reasons;

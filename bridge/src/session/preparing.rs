@@ -152,7 +152,7 @@ impl Owner {
         if let Availability::Unavailable { reason } = &declaration.availability {
             return Err(unavailable(reason.clone()));
         }
-        let key = || if with_key { harness.admit_key(&declaration) } else { Ok(()) };
+        let key = || if with_key { harness.admit_key(&declaration, &configuration.placement) } else { Ok(()) };
         harness.admit(&declaration, configuration).and_then(|()| key()).map_err(|refused| {
             Refusal::new(Reason::UnsupportedConfiguration, refused.message)
                 .at(format!("configuration.{}", refused.field))

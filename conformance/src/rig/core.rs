@@ -31,11 +31,22 @@ impl Rig {
     /// # Errors
     /// What the bridge refused.
     pub async fn session(&self) -> anyhow::Result<Session> {
-        let session_id = format!("s-{}", Uuid::now_v7().simple());
-        let assignment = v1::AssignmentRef { session_id, assignment_id: "a-1".into(), epoch: 1 };
         let directory = self.workspace().to_str().context("the workspace's path is not UTF-8")?.to_owned();
         let workspace = v1::Workspace { environment_id: "env-1".into(), directory };
-        let placement = v1::bind_assignment_request::Placement::Workspace(workspace);
+        self.bind(v1::bind_assignment_request::Placement::Workspace(workspace)).await
+    }
+
+    /// Binds a fresh Session with the placement `none` (see [`nowhere`]).
+    ///
+    /// # Errors
+    /// What the bridge refused.
+    pub async fn session_nowhere(&self) -> anyhow::Result<Session> {
+        self.bind(v1::bind_assignment_request::Placement::None(v1::NoPlacement {})).await
+    }
+
+    async fn bind(&self, placement: v1::bind_assignment_request::Placement) -> anyhow::Result<Session> {
+        let session_id = format!("s-{}", Uuid::now_v7().simple());
+        let assignment = v1::AssignmentRef { session_id, assignment_id: "a-1".into(), epoch: 1 };
         Ok(Session::bind(self.client().await?, assignment, placement).await?)
     }
 
@@ -140,6 +151,12 @@ pub fn configuration(base_url: &str, functions: Vec<v1::FunctionTool>) -> v1::Ex
         harness_config: String::new(),
         tools: Some(v1::AdmittedTools { functions, controls: None }),
     }
+}
+
+/// The same configuration under the placement `none`.
+#[must_use]
+pub fn nowhere(configuration: v1::ExecutionConfiguration) -> v1::ExecutionConfiguration {
+    v1::ExecutionConfiguration { placement: v1::Placement::None.into(), ..configuration }
 }
 
 /// A function with these parameters, a JSON Schema as text.

@@ -24,7 +24,7 @@ use proto::client::{Client, Endpoint};
 pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
-pub use core::{MODEL_KEY, Observed, configuration, function, refused, text_result, until_refused};
+pub use core::{MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use held::lookup;

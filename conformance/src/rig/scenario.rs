@@ -1,12 +1,13 @@
 //! Runs one scenario: a rig, the rules that it shows, a limit, a record of what happened.
 
 use std::fs;
+use std::panic::Location;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::{Codex, Rig, Setup, daemon, place};
+use crate::evidence::Outcome;
 use anyhow::Context;
-use serde_json::json;
-
-use super::{Rig, Setup, daemon, place};
 
 /// The longest that a scenario may take, its clean-up included; below the limit of the test runner, which would say less.
 const LIMIT: Duration = Duration::from_secs(55);
@@ -25,6 +26,7 @@ pub fn is_long() -> bool {
 ///
 /// # Panics
 /// When the scenario fails, which is how a test says so.
+#[track_caller]
 pub fn scenario<F>(name: &str, rules: &[&str], setup: Setup, run: F)
 where
     F: AsyncFnOnce(&mut Rig) -> anyhow::Result<()>,
@@ -32,9 +34,19 @@ where
     for rule in rules {
         assert!(is_rule(rule), "{rule} is not the name of a rule");
     }
+    let file = Path::new(Location::caller().file()).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let real = matches!(setup.codex, Codex::Real);
     let begun = Instant::now();
     let outcome = perform(setup, run);
-    let written = note(name, rules, begun.elapsed(), outcome.as_ref().err());
+    let written = note(&Outcome {
+        name: name.to_owned(),
+        file,
+        real,
+        rules: rules.iter().map(|&rule| rule.to_owned()).collect(),
+        passed: outcome.is_ok(),
+        took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        error: outcome.as_ref().err().map(|error| format!("{error:#}")),
+    });
     if let Err(problem) = outcome.and(written) {
         panic!("scenario {name} ({}): {problem:?}", rules.join(", "));
     }
@@ -59,12 +71,11 @@ where
     })
 }
 
-fn note(name: &str, rules: &[&str], took: Duration, error: Option<&anyhow::Error>) -> anyhow::Result<()> {
+fn note(outcome: &Outcome) -> anyhow::Result<()> {
     let dir = place::target()?.join("scenarios");
     fs::create_dir_all(&dir).context("make the folder of outcomes")?;
-    let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    let outcome = json!({"name": name, "rules": rules, "passed": error.is_none(), "took_ms": took, "error": error.map(|error| format!("{error:#}"))});
-    fs::write(dir.join(format!("{name}.json")), outcome.to_string()).context("write the outcome")
+    let text = serde_json::to_string(outcome).context("write an outcome as JSON")?;
+    fs::write(dir.join(format!("{}.json", outcome.name)), text).context("write the outcome")
 }
 
 /// `R-`, letters, `-`, a number.

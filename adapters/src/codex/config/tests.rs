@@ -31,7 +31,7 @@ fn params(workspace: &Path, surroundings: &Surroundings<'_>) -> String {
 
 #[test]
 fn the_start_up_file_is_as_reviewed() {
-    insta::assert_snapshot!(start_up_file(&Mark::new("st", "ex")));
+    insta::assert_snapshot!(start_up_file(&Mark::new("st", "ex"), false));
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn the_parameters_of_a_thread_are_as_reviewed() {
     let key = SecretString::from("sk-canary");
     let workspace = Path::new("/nowhere/w");
     let outer = Surroundings {
-        workspace,
+        place: Place::Workspace(workspace),
         isolation: Isolation::Outer,
         trust_workspace: false,
         model_key: Some(&key),
@@ -59,7 +59,13 @@ fn the_parameters_of_a_resumed_thread_are_as_reviewed() {
     let key = SecretString::from("sk-canary");
     let workspace = Path::new("/nowhere/w");
     let (isolation, trust_workspace) = (Isolation::Outer, false);
-    let outer = Surroundings { workspace, isolation, trust_workspace, model_key: Some(&key), resume: Some("thread-1") };
+    let outer = Surroundings {
+        place: Place::Workspace(workspace),
+        isolation,
+        trust_workspace,
+        model_key: Some(&key),
+        resume: Some("thread-1"),
+    };
     insta::assert_snapshot!(params(workspace, &outer).replace(",\"", ",\n\""));
     let injected = serde_json::to_string(&instructions("thread-1", "Be \"brief\".")).unwrap();
     assert_eq!(
@@ -70,17 +76,51 @@ fn the_parameters_of_a_resumed_thread_are_as_reviewed() {
 
 #[test]
 fn settings_differ_with_what_the_operator_chose_and_hold_nothing_of_a_session() {
-    let all =
-        [Isolation::Outer, Isolation::Native].map(|isolation| [true, false].map(|trust| settings(isolation, trust)));
-    let different: std::collections::BTreeSet<_> = all.iter().flatten().collect();
-    assert_eq!(different.len(), 4);
+    let all = [Isolation::Outer, Isolation::Native]
+        .map(|isolation| [true, false].map(|trust| [true, false].map(|nowhere| settings(isolation, trust, nowhere))));
+    let different: std::collections::BTreeSet<_> = all.iter().flatten().flatten().collect();
+    // What the operator chose of workspaces changes nothing where there is none.
+    assert_eq!(different.len(), 4 + 1);
+}
+
+/// No environment, no tool of its own, no trust, the narrowest sandbox; a resumed thread takes the first of these with its Turns (R-CTL-4).
+#[test]
+fn nowhere_codex_has_no_tools_of_its_own() {
+    let file = start_up_file(&Mark::new("st", "ex"), true);
+    let features = "\nshell_tool = false\nsleep_tool = false\nview_image = false\n\n[features.tool_registry]";
+    assert!(file.contains(features), "{file}");
+    let (directory, catalogue) = (Path::new("/nowhere/empty"), Some(Path::new("/nowhere/models.json")));
+    for resume in [None, Some("thread-1")] {
+        let nowhere = Surroundings {
+            place: Place::Nowhere { directory, catalogue },
+            isolation: Isolation::Outer,
+            trust_workspace: true,
+            model_key: None,
+            resume,
+        };
+        let text = params(directory, &nowhere);
+        assert_eq!(text.contains(r#""environments":[]"#), resume.is_none(), "{text}");
+        for part in [
+            r#""cwd":"/nowhere/empty""#,
+            r#""sandbox":"read-only""#,
+            r#""/nowhere/empty":{"trust_level":"untrusted"}"#,
+            r#""model_catalog_json":"/nowhere/models.json""#,
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+    }
 }
 
 #[test]
 fn without_a_key_and_with_the_native_sandbox() {
     let workspace = Path::new("/nowhere/w");
-    let native =
-        Surroundings { workspace, isolation: Isolation::Native, trust_workspace: true, model_key: None, resume: None };
+    let native = Surroundings {
+        place: Place::Workspace(workspace),
+        isolation: Isolation::Native,
+        trust_workspace: true,
+        model_key: None,
+        resume: None,
+    };
     let text = params(workspace, &native);
     assert!(!text.contains("experimental_bearer_token"), "{text}");
     assert!(text.contains(r#""sandbox":"workspace-write""#), "{text}");
@@ -90,8 +130,13 @@ fn without_a_key_and_with_the_native_sandbox() {
 #[test]
 fn schemas_keep_their_text() {
     let workspace = Path::new("/nowhere/w");
-    let outer =
-        Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: None, resume: None };
+    let outer = Surroundings {
+        place: Place::Workspace(workspace),
+        isolation: Isolation::Outer,
+        trust_workspace: false,
+        model_key: None,
+        resume: None,
+    };
     let schema = configuration(workspace).functions.remove(0).parameters;
     assert!(params(workspace, &outer).contains(&schema));
 }
@@ -99,8 +144,13 @@ fn schemas_keep_their_text() {
 #[test]
 fn empty_instructions_replace_and_add_nothing() {
     let workspace = Path::new("/nowhere/w");
-    let outer =
-        Surroundings { workspace, isolation: Isolation::Outer, trust_workspace: false, model_key: None, resume: None };
+    let outer = Surroundings {
+        place: Place::Workspace(workspace),
+        isolation: Isolation::Outer,
+        trust_workspace: false,
+        model_key: None,
+        resume: None,
+    };
     let plain =
         Configuration { instructions: String::new(), harness_config: String::new(), ..configuration(workspace) };
     let text = serde_json::to_string(&thread_start(&plain, &outer).unwrap()).unwrap();

@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     fmt,
     io::{self, Read as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
@@ -42,7 +42,7 @@ pub(crate) struct RunArgs {
     /// The Harness that does the Turn.
     #[arg(long, value_enum)]
     pub(super) harness: Harness,
-    /// The folder that the Harness works in (needed in this version, but with --resume).
+    /// The folder that the Harness works in; without one no tool of it touches this machine.
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
     /// Base address of the model provider [default: https://api.openai.com/v1].
@@ -82,7 +82,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum)]
     pub(super) isolation: Option<Isolation>,
     /// Let the Harness load the project's own configuration from the workspace.
-    #[arg(long)]
+    #[arg(long, requires = "workspace")]
     pub(super) trust_workspace: bool,
     /// The Codex program of the hosted daemon [env: RUNTIME_BRIDGE_CODEX].
     #[arg(long, value_name = "PROGRAM")]
@@ -175,8 +175,8 @@ pub(super) enum Steering {
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) harness: Harness,
-    /// Canonical.
-    pub(super) workspace: PathBuf,
+    /// Canonical; none is the placement `none`.
+    pub(super) workspace: Option<PathBuf>,
     pub(super) provider: String,
     pub(super) model: String,
     pub(super) key: SecretString,
@@ -211,19 +211,8 @@ impl Plan {
             (_, true) => Steering::Always,
             (_, false) => Steering::Typed,
         };
-        let workspace = arguments
-            .workspace
-            .or_else(|| kept.map(|kept| kept.workspace.clone()))
-            .ok_or_else(|| refuse("--workspace DIR is needed: this version runs a Harness only on a folder"))?;
-        let workspace = workspace
-            .canonicalize()
-            .map_err(|error| UsageError(format!("--workspace {}: {error}", workspace.display())))?;
-        if !workspace.is_dir() {
-            return Err(UsageError(format!("--workspace {}: is not a folder", workspace.display())));
-        }
-        if workspace.to_str().is_none() {
-            return Err(refuse("--workspace: its path is not UTF-8"));
-        }
+        let workspace = arguments.workspace.or_else(|| kept.and_then(|kept| kept.workspace.clone()));
+        let workspace = workspace.as_deref().map(canonical).transpose()?;
         let functions = Functions::read(&arguments.functions)?;
         let images = arguments.images.iter().map(|path| Image::read(path)).collect::<Result<_, _>>()?;
         let schema = arguments.schema.as_deref().map(attached::schema).transpose()?;
@@ -298,7 +287,11 @@ impl Plan {
             v1::ModelProvider { protocol: v1::ModelProtocol::Responses.into(), base_url: self.provider.clone() };
         v1::ExecutionConfiguration {
             harness: self.harness.to_string(),
-            placement: v1::Placement::Workspace.into(),
+            placement: match self.workspace {
+                None => v1::Placement::None,
+                Some(_) => v1::Placement::Workspace,
+            }
+            .into(),
             model: self.model.clone(),
             instructions: self.instructions.clone(),
             provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
@@ -310,6 +303,18 @@ impl Plan {
 
 fn or_kept(given: Option<String>, kept: Option<&Kept>, of: impl Fn(&Kept) -> &String, default: &str) -> String {
     given.or_else(|| kept.map(|kept| of(kept).clone())).unwrap_or_else(|| default.into())
+}
+
+fn canonical(workspace: &Path) -> Result<PathBuf, UsageError> {
+    let refuse = |why: &str| UsageError(format!("--workspace {}: {why}", workspace.display()));
+    let found = workspace.canonicalize().map_err(|error| refuse(&error.to_string()))?;
+    if !found.is_dir() {
+        return Err(refuse("is not a folder"));
+    }
+    if found.to_str().is_none() {
+        return Err(refuse("its path is not UTF-8"));
+    }
+    Ok(found)
 }
 
 fn key_from(surroundings: &Surroundings) -> Result<SecretString, UsageError> {
@@ -341,8 +346,6 @@ fn from_stdin() -> Result<String, UsageError> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use clap::Parser;
     use secrecy::ExposeSecret as _;
 
@@ -381,6 +384,10 @@ mod tests {
         assert_eq!(configuration.harness, "codex");
         assert_eq!(configuration.placement(), v1::Placement::Workspace);
         assert_eq!(plan.isolation, None);
+        let nowhere = self::plan(&["--harness", "codex", "hi"], Some("sk-1")).unwrap();
+        assert_eq!(nowhere.configuration().placement(), v1::Placement::None);
+        let refused = parse(&["--harness", "codex", "--trust-workspace", "hi"]).unwrap_err();
+        assert!(refused.to_string().contains("--workspace"), "{refused}");
     }
 
     #[test]
@@ -456,7 +463,7 @@ mod tests {
         std::fs::create_dir_all(&state).unwrap();
         let kept = Kept {
             version: kept::VERSION,
-            workspace: Path::new(&home).canonicalize().unwrap(),
+            workspace: Some(Path::new(&home).canonicalize().unwrap()),
             provider: "http://127.0.0.1:9/v1".into(),
             model: "m".into(),
             mock: true,
@@ -492,9 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_folder_says_so() {
-        let refused = plan(&["--harness", "codex", "--mock", "hi"], None).unwrap_err();
-        assert_eq!(refused, "--workspace DIR is needed: this version runs a Harness only on a folder");
+    fn a_folder_that_is_not_there_is_told() {
         let refused = plan(&["--harness", "codex", "--mock", "--workspace", "/none", "hi"], None).unwrap_err();
         assert!(refused.starts_with("--workspace /none: No such file"), "{refused}");
     }

@@ -15,8 +15,8 @@ pub(crate) struct Hosting {
     pub(crate) state_dir: PathBuf,
     /// Where it listens, in a fresh folder (0700).
     pub(crate) socket: PathBuf,
-    /// The one workspace root.
-    pub(crate) workspace_root: PathBuf,
+    /// The one workspace root, where there is a workspace.
+    pub(crate) workspace_root: Option<PathBuf>,
     /// How the Harness is isolated (R-PLC-1); `None` leaves it to the daemon.
     pub(crate) isolation: Option<Isolation>,
     /// Whether the project's own Harness configuration is loaded (R-PLC-1).

@@ -26,7 +26,8 @@ pub(super) const VERSION: u32 = 1;
 pub(super) struct Kept {
     /// [`VERSION`].
     pub(super) version: u32,
-    pub(super) workspace: PathBuf,
+    /// `null` for the placement `none`.
+    pub(super) workspace: Option<PathBuf>,
     pub(super) provider: String,
     pub(super) model: String,
     /// Whether `provider` was the bundled one.
@@ -98,7 +99,7 @@ mod tests {
         assert!(find(&id).unwrap_err().contains("kept for 7 days"));
         fs::create_dir_all(&state).unwrap();
         assert!(find(&id).unwrap_err().contains("kept for 7 days"), "a state without a file");
-        let (workspace, provider) = ("/w".into(), "https://p/v1".into());
+        let (workspace, provider) = (Some("/w".into()), "https://p/v1".into());
         let kept = Kept { version: VERSION, workspace, provider, model: "m".into(), mock: false };
         kept.write(&state).unwrap();
         assert_eq!(find(&id).unwrap(), Run { session_id: id.clone(), state: state.clone(), kept });

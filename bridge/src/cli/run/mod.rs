@@ -183,9 +183,13 @@ async fn one_turn(
     screen: Screen,
 ) -> Result<Outcome, Failure> {
     let assignment = v1::AssignmentRef { session_id: session_id.into(), assignment_id: session_id.into(), epoch: 1 };
-    let workspace =
-        v1::Workspace { environment_id: "local".into(), directory: plan.workspace.to_string_lossy().into_owned() };
-    let placement = v1::bind_assignment_request::Placement::Workspace(workspace);
+    let placement = match &plan.workspace {
+        None => v1::bind_assignment_request::Placement::None(v1::NoPlacement {}),
+        Some(workspace) => v1::bind_assignment_request::Placement::Workspace(v1::Workspace {
+            environment_id: "local".into(),
+            directory: workspace.to_string_lossy().into_owned(),
+        }),
+    };
     let bound = tokio::select! {
         bound = Session::bind(client, assignment, placement) => bound.map_err(Failure::at("bind")),
         Some(()) = interrupts.next() => Err(Failure::Interrupted),
