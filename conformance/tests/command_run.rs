@@ -276,6 +276,9 @@ fn a_later_run_goes_on_with_the_session_of_an_earlier_one() {
         let (_, err) = ends_with(&later(&["--model", "another", "hm"]).await?, 1);
         assert!(err.contains("CONFIGURATION_CONFLICT") && err.contains("model"), "{err}");
         assert_eq!(provider.model_requests().len(), 2);
+        // A run that was refused has changed nothing for the next one.
+        let (out, _) = ends_with(&later(&["--json", "and now?"]).await?, 0);
+        assert!(out.starts_with(r#"{"turn_id":"turn-3","sequence":1,"#), "{out}");
         desk.is_empty()
     });
 }
@@ -296,12 +299,18 @@ fn without_a_folder_no_tool_touches_the_machine() {
 }
 
 #[test]
-fn a_session_of_the_bundled_provider_goes_on_with_it() {
+fn a_session_of_the_bundled_provider_and_of_no_folder_goes_on_with_both() {
     block_on(async {
         let desk = Desk::new("resume-mock")?;
-        let (_, err) = ends_with(&desk.run(&["--mock", "hello once"])?.output().await?, 0);
+        let codex = codex()?;
+        let codex = codex.to_str().context("a path that is not UTF-8")?;
+        let always = ["run", "--harness", "codex", "--isolation", "outer", "--codex", codex];
+        let run = async |more: &[&str]| anyhow::Ok(desk.command(&[&always, more].concat())?.output().await?);
+        let (_, err) = ends_with(&run(&["--mock", "hello once"]).await?, 0);
         let session = session_of(&err)?;
-        let (out, _) = ends_with(&desk.run(&["--resume", &session, "hello twice"])?.output().await?, 0);
+        let (_, err) = ends_with(&run(&["--resume", &session, "--workspace", "work", "hello"]).await?, 1);
+        assert!(err.contains("ASSIGNMENT_CONFLICT"), "{err}");
+        let (out, _) = ends_with(&run(&["--resume", &session, "hello twice"]).await?, 0);
         assert!(out.contains("hello twice"), "{out}");
         desk.is_empty()
     });

@@ -150,9 +150,13 @@ async fn with_daemon(
     // It holds the folder of the socket and removes it at the end.
     let folders = match &plan.earlier {
         Some(run) => Folders::again(run.state.clone(), surroundings)?,
-        None => Folders::make(&session_id, surroundings)?,
+        None => {
+            let folders = Folders::make(&session_id, surroundings)?;
+            // Frozen with the Session, so no later run writes it.
+            plan.kept().write(folders.state()).map_err(Failure::Keep)?;
+            folders
+        }
     };
-    plan.kept().write(folders.state()).map_err(Failure::Keep)?;
     let hosting = Hosting {
         state_dir: folders.state().to_owned(),
         socket: folders.socket(),
