@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
 
+use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
@@ -13,9 +15,17 @@ use conformance::provider::Provider;
 use conformance::rig::{Setup, codex, processes, program, scenario};
 use proto::v1::{self, Reason};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::Command;
+
+/// The Session of a run that nobody made.
+const GONE: &str = "run-01a22b35-740e-7410-a26d-a85005413973";
+/// A stream that breaks off for an input, and the answer to it.
+const STEERED: &str = r#"[
+    {"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}]},
+    {"play": [{"text": {"chunks": ["half ", "a thought"], "open": true}}, {"gate": "never"}]}]"#;
 
 /// Folders of one command line, below the build's own.
 struct Desk {
@@ -33,10 +43,16 @@ impl Desk {
 
     /// `runtime-bridge` with these arguments, in an environment of its own.
     fn command(&self, arguments: &[&str]) -> anyhow::Result<Command> {
-        let mut command = Command::new(program("runtime-bridge")?);
-        command.args(arguments).current_dir(&self.root).env_clear().env("HOME", self.root.join("home"));
-        command.env("PATH", env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null()).kill_on_drop(true);
+        let mut command = self.isolated(program("runtime-bridge")?);
+        command.args(arguments).stdin(Stdio::null());
         Ok(command)
+    }
+
+    fn isolated(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root).env_clear().env("HOME", self.root.join("home")).kill_on_drop(true);
+        command.env("PATH", env::var_os("PATH").unwrap_or_default());
+        command
     }
 
     /// The same for `run` on the folder `work`, with the real Codex.
@@ -45,6 +61,14 @@ impl Desk {
         let codex = codex.to_str().context("a path that is not UTF-8")?;
         let always = ["run", "--harness", "codex", "--workspace", "work", "--isolation", "outer", "--codex", codex];
         self.command(&[&always, arguments].concat())
+    }
+
+    /// The same by way of another program, with this standard input.
+    fn run_by(&self, by: &[&str], stdin: impl Into<Stdio>) -> anyhow::Result<Command> {
+        let run = self.run(&[])?;
+        let mut command = self.isolated(by.first().context("no program")?);
+        command.args(&by[1..]).arg(run.as_std().get_program()).args(run.as_std().get_args()).stdin(stdin);
+        Ok(command)
     }
 
     fn script(&self, name: &str, text: &str) -> anyhow::Result<()> {
@@ -206,6 +230,59 @@ fn a_failed_turn_has_a_code_and_says_why() {
     });
 }
 
+/// The Session that the end of a run names.
+fn session_of(err: &str) -> anyhow::Result<String> {
+    let line = err.lines().last().and_then(|line| line.strip_prefix("session "));
+    let (id, rest) = line.and_then(|line| line.split_once(';')).with_context(|| format!("no Session: {err}"))?;
+    assert_eq!(rest, format!(" --resume {id} goes on with it"));
+    Ok(id.to_owned())
+}
+
+#[test]
+fn a_later_run_goes_on_with_the_session_of_an_earlier_one() {
+    block_on(async {
+        let desk = Desk::new("resume")?;
+        let provider = Provider::start(Vec::new()).await?;
+        let url = provider.base_url();
+        let mut first = desk.run(&["--provider", &url, "--json", "remember the number 41"])?;
+        let (out, err) = ends_with(&first.env("OPENAI_API_KEY", "sk-1").output().await?, 0);
+        let session = session_of(&err)?;
+        let native = |out: &str| -> anyhow::Result<Value> {
+            let started: Value = serde_json::from_str(out.lines().next().context("no event")?)?;
+            Ok(started["turn_started"]["native"]["session_id"].clone())
+        };
+        assert!(native(&out)?.is_string());
+
+        // Neither the folder nor the provider is named again, and the key may be another one.
+        let codex = codex()?;
+        let codex = codex.to_str().context("a path that is not UTF-8")?;
+        let again = ["run", "--harness", "codex", "--isolation", "outer", "--codex", codex, "--resume", &session];
+        let later = async |more: &[&str]| {
+            let mut command = desk.command(&[&again, more].concat())?;
+            anyhow::Ok(command.env("OPENAI_API_KEY", "sk-2").output().await?)
+        };
+        let (later_out, err) = ends_with(&later(&["--json", "and which was it?"]).await?, 0);
+        assert_eq!(session_of(&err)?, session);
+        assert_eq!(native(&later_out)?, native(&out)?);
+        assert!(later_out.starts_with(r#"{"turn_id":"turn-2","sequence":1,"#), "{later_out}");
+        let requests = provider.model_requests();
+        assert_eq!(requests[1].header("authorization"), Some("Bearer sk-2"));
+        let place = |text: &str| requests[1].body.find(text);
+        assert!(
+            place("remember the number 41").is_some() && place("remember the number 41") < place("and which was it?")
+        );
+
+        // What is frozen with the Session stays.
+        let (_, err) = ends_with(&later(&["--model", "another", "hm"]).await?, 1);
+        assert!(err.contains("CONFIGURATION_CONFLICT") && err.contains("model"), "{err}");
+        assert_eq!(provider.model_requests().len(), 2);
+        // A run that was refused has changed nothing for the next one.
+        let (out, _) = ends_with(&later(&["--json", "and now?"]).await?, 0);
+        assert!(out.starts_with(r#"{"turn_id":"turn-3","sequence":1,"#), "{out}");
+        desk.is_empty()
+    });
+}
+
 /// The placement is `none` then, and the same prompt that runs a command on a folder finds nothing to run.
 #[test]
 fn without_a_folder_no_tool_touches_the_machine() {
@@ -222,9 +299,106 @@ fn without_a_folder_no_tool_touches_the_machine() {
 }
 
 #[test]
+fn a_session_of_the_bundled_provider_and_of_no_folder_goes_on_with_both() {
+    block_on(async {
+        let desk = Desk::new("resume-mock")?;
+        let codex = codex()?;
+        let codex = codex.to_str().context("a path that is not UTF-8")?;
+        let always = ["run", "--harness", "codex", "--isolation", "outer", "--codex", codex];
+        let run = async |more: &[&str]| anyhow::Ok(desk.command(&[&always, more].concat())?.output().await?);
+        let (_, err) = ends_with(&run(&["--mock", "hello once"]).await?, 0);
+        let session = session_of(&err)?;
+        let (_, err) = ends_with(&run(&["--resume", &session, "--workspace", "work", "hello"]).await?, 1);
+        assert!(err.contains("ASSIGNMENT_CONFLICT"), "{err}");
+        let (out, _) = ends_with(&run(&["--resume", &session, "hello twice"]).await?, 0);
+        assert!(out.contains("hello twice"), "{out}");
+        desk.is_empty()
+    });
+}
+
+/// Follows a run whose answer is half said until `write` has given it a line, and checks that the model read that.
+async fn steered(
+    desk: &Desk,
+    mut command: Command,
+    write: impl AsyncFnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let provider = Provider::start(Vec::new()).await?;
+    provider.script(STEERED)?;
+    command.args(["--provider", &provider.base_url(), "--json", "think"]).env("OPENAI_API_KEY", "sk-1");
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+    let mut seen = Vec::new();
+    let mut write = Some(write);
+    while let Some(line) = lines.next_line().await? {
+        if line.contains("a thought")
+            && let Some(write) = write.take()
+        {
+            write().await?;
+        }
+        seen.push(serde_json::from_str::<Value>(&line)?);
+    }
+    assert_eq!(child.wait().await?.code(), Some(0), "{seen:#?}");
+    let find = |kind: &str, member: &str| {
+        let mut found = seen.iter().filter_map(|event| event[kind][member].as_str());
+        found.next().map(str::to_owned)
+    };
+    assert_eq!(find("input_written", "input_id").as_deref(), Some("input-1"));
+    assert_eq!(find("input_accepted", "evidence").as_deref(), Some("consumed"));
+    assert_eq!(find("message_discarded", "reason").as_deref(), Some("steered"));
+    let said = seen.iter().filter_map(|event| event["message_completed"]["text"]["text"].as_str());
+    assert_eq!(said.collect::<Vec<_>>(), ["Left it is."]);
+    let requests = provider.model_requests();
+    assert_eq!(requests.len(), 2, "an empty line is no input");
+    assert_eq!(requests[1].body.matches("turn left").count(), 1);
+    desk.is_empty()
+}
+
+#[test]
+fn a_line_that_is_typed_on_a_terminal_is_an_input() {
+    block_on(async {
+        let desk = Desk::new("terminal")?;
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        grantpt(&ours)?;
+        unlockpt(&ours)?;
+        let name = ptsname(&ours, Vec::new())?;
+        let theirs = fs::File::options().read(true).write(true).open(name.to_str()?)?;
+        // The terminal has to be the run's own, in whose foreground it is.
+        let on_terminal = desk.run_by(&["setsid", "--ctty"], theirs)?;
+        steered(&desk, on_terminal, async || {
+            fs::File::from(ours.try_clone()?).write_all(b"\nturn left\n")?;
+            Ok(())
+        })
+        .await
+    });
+}
+
+#[test]
+fn lines_of_a_pipe_are_inputs_where_they_are_asked_for() {
+    block_on(async {
+        let desk = Desk::new("pipe")?;
+        let (read, mut write) = std::io::pipe()?;
+        let mut command = desk.run(&["--steer"])?;
+        command.stdin(read);
+        steered(&desk, command, async || Ok(write.write_all(b"\nturn left\n")?)).await?;
+
+        // Without it, what stands in a pipe is somebody else's.
+        let (read, mut write) = std::io::pipe()?;
+        write.write_all(b"turn left\n")?;
+        drop(write);
+        let mut command = desk.run(&["--mock", "--json", "hello"])?;
+        let rest = read.try_clone()?;
+        let (out, _) = ends_with(&command.stdin(read).output().await?, 0);
+        assert!(!out.contains("input_written"), "{out}");
+        assert_eq!(std::io::read_to_string(rest)?, "turn left\n");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_wrong_command_line_is_told_in_one_line() {
     block_on(async {
         let desk = Desk::new("usage")?;
+        fs::write(desk.root.join("list.json"), "[]")?;
         let one_line = |err: &str| assert_eq!(err.trim_end().lines().count(), 1, "{err}");
         let output = desk.run(&["hello"])?.output().await?;
         let (out, err) = ends_with(&output, 2);
@@ -235,6 +409,18 @@ fn a_wrong_command_line_is_told_in_one_line() {
             (&["--workspace", "work", "--mock", " "], "empty"),
             (&["--workspace", "work", "--mock", "--function", "f=nowhere.json:./x", "hi"], "nowhere.json"),
             (&["--workspace", "work", "--mock", "--function", "f", "hi"], "f"),
+            (&["--workspace", "work", "--mock", "--schema", "nowhere.json", "hi"], "--schema nowhere.json: "),
+            (
+                &["--workspace", "work", "--mock", "--schema", "list.json", "hi"],
+                "--schema list.json: is not a JSON object",
+            ),
+            (
+                &["--workspace", "work", "--mock", "--image", "list.json", "hi"],
+                "--image list.json: is neither PNG nor JPEG",
+            ),
+            (&["--mock", "--resume", "../work", "hi"], "--resume ../work: is not the Session of a run"),
+            (&["--mock", "--resume", GONE, "hi"], "runs are kept for 7 days"),
+            (&["--workspace", "work", "--mock", "--steer", "-"], "--steer: stdin has the prompt already"),
         ] {
             let arguments = [&["run", "--harness", "codex"], arguments].concat();
             let (out, err) = ends_with(&desk.command(&arguments)?.output().await?, 2);

@@ -9,6 +9,12 @@ use prost_types::FileDescriptorSet;
 const WRITE: &str = "RUNTIME_BRIDGE_WRITE_DESCRIPTORS";
 
 #[test]
+fn the_files_say_which_version_they_are() {
+    let service = include_str!("../runtime_bridge/v1/runtime.proto");
+    assert!(service.contains(&format!("// These files are version {}. ", proto::version::CURRENT)));
+}
+
+#[test]
 fn the_protocol_is_the_one_that_its_version_stands_for() {
     let mut now = FileDescriptorSet::decode(proto::DESCRIPTORS).unwrap();
     for file in &mut now.file {

@@ -173,19 +173,36 @@ pub fn codex() -> anyhow::Result<PathBuf> {
 }
 
 fn installed_codex() -> anyhow::Result<PathBuf> {
+    let (package, triple) = match env::consts::ARCH {
+        "aarch64" => ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
+        _ => ("codex-linux-x64", "x86_64-unknown-linux-musl"),
+    };
+    let path = installed("harnesses")?.join("node_modules/@openai").join(package);
+    let path = path.join("vendor").join(triple).join("bin/codex");
+    anyhow::ensure!(path.is_file(), "{} is not there", path.display());
+    Ok(path)
+}
+
+/// The Python with the pinned gRPC: `RUNTIME_BRIDGE_PYTHON`, else what `scripts/install-clients` put into the cache.
+///
+/// # Errors
+/// When it is not installed.
+pub fn python() -> anyhow::Result<PathBuf> {
+    if let Some(path) = env::var_os("RUNTIME_BRIDGE_PYTHON") {
+        return Ok(path.into());
+    }
+    let installed = installed("clients").context("the Python client is not installed: run scripts/install-clients")?;
+    Ok(installed.join("bin/python3"))
+}
+
+/// What an installer of `scripts` put into this part of the cache last.
+fn installed(part: &str) -> anyhow::Result<PathBuf> {
     let dir = |name: &str| env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let cache = dir("RUNTIME_BRIDGE_CACHE")
         .or_else(|| dir("XDG_CACHE_HOME").map(|cache| cache.join("runtime-bridge")))
         .or_else(|| dir("HOME").map(|home| home.join(".cache/runtime-bridge")))
         .context("there is no cache folder")?;
-    let current = cache.join("harnesses/current");
+    let current = cache.join(part).join("current");
     let installed = fs::read_to_string(&current).with_context(|| format!("read {}", current.display()))?;
-    let (package, triple) = match env::consts::ARCH {
-        "aarch64" => ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
-        _ => ("codex-linux-x64", "x86_64-unknown-linux-musl"),
-    };
-    let path = Path::new(installed.trim_end()).join("node_modules/@openai").join(package);
-    let path = path.join("vendor").join(triple).join("bin/codex");
-    anyhow::ensure!(path.is_file(), "{} is not there", path.display());
-    Ok(path)
+    Ok(PathBuf::from(installed.trim_end()))
 }

@@ -194,6 +194,16 @@ impl Session {
         Ok(persist(&self.client, || self.client.get_turn(request.clone())).await?.turn.unwrap_or_default())
     }
 
+    /// A page of the Session's Turns, newest first, and where the next one begins: at an empty token the newest Turn, at the end an empty one.
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn turns(&self, page_token: &str) -> Result<v1::ListTurnsResponse, Error> {
+        let (assignment, page_token) = (Some(self.assignment.clone()), page_token.into());
+        let request = v1::ListTurnsRequest { assignment, page_size: None, page_token };
+        persist(&self.client, || self.client.list_turns(request.clone())).await
+    }
+
     /// Lets the bridge drop the events of a Turn up to a sequence, and tells the highest that was ever acknowledged.
     ///
     /// # Errors

@@ -9,10 +9,19 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use proto::{client::Endpoint, v1};
+use proto::{
+    client::{self, Endpoint},
+    v1,
+};
 use secrecy::SecretString;
 
-use super::{Isolation, function::Functions, key};
+use super::{
+    Isolation,
+    attached::{self, Image},
+    function::Functions,
+    kept::{self, Kept},
+    key,
+};
 
 /// Where the key comes from when no file is named.
 const KEY_VARIABLE: &str = "OPENAI_API_KEY";
@@ -53,6 +62,18 @@ pub(crate) struct RunArgs {
     /// stdout. May be repeated.
     #[arg(long = "function", value_name = "NAME=SCHEMA.json:PROGRAM")]
     pub(super) functions: Vec<String>,
+    /// An image (PNG or JPEG) behind the prompt. May be repeated.
+    #[arg(long = "image", value_name = "FILE")]
+    pub(super) images: Vec<PathBuf>,
+    /// The JSON Schema that the answer has to fit; the Turn's end tells whether it does.
+    #[arg(long, value_name = "FILE")]
+    pub(super) schema: Option<PathBuf>,
+    /// Go on with the Session of an earlier run, as the end of that run named it; it is kept for seven days. Its folder, provider and model are taken over.
+    #[arg(long, value_name = "SESSION", conflicts_with = "endpoint")]
+    pub(super) resume: Option<String>,
+    /// Add each line of stdin to the running Turn as an input. Without it, lines that are typed on a terminal are.
+    #[arg(long)]
+    pub(super) steer: bool,
     /// Instructions that are added to the Harness's own.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(super) instructions: String,
@@ -139,6 +160,17 @@ impl fmt::Debug for Surroundings {
     }
 }
 
+/// Which lines of stdin are added to the running Turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Steering {
+    /// None: stdin had the prompt.
+    Never,
+    /// Those that a person types.
+    Typed,
+    /// All.
+    Always,
+}
+
 /// A run that is in order.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -151,6 +183,13 @@ pub(super) struct Plan {
     /// Whether the bundled provider takes the place of `provider`.
     pub(super) mock: bool,
     pub(super) functions: Functions,
+    pub(super) images: Vec<Image>,
+    /// A JSON Schema as its file has it.
+    pub(super) schema: Option<String>,
+    /// The earlier run to go on with.
+    pub(super) earlier: Option<kept::Run>,
+    /// Whether lines of stdin are inputs: always, or only those that are typed.
+    pub(super) steering: Steering,
     pub(super) instructions: String,
     pub(super) isolation: Option<Isolation>,
     pub(super) trust_workspace: bool,
@@ -164,9 +203,23 @@ impl Plan {
     /// Checks a command line as far as this machine can tell; the daemon judges the rest.
     pub(super) fn check(arguments: RunArgs, surroundings: &Surroundings) -> Result<Self, UsageError> {
         let refuse = |why: &str| UsageError(why.into());
-        let workspace = arguments.workspace.as_deref().map(canonical).transpose()?;
+        let earlier = arguments.resume.map(|id| kept::Run::find(&id, surroundings)).transpose()?;
+        let kept = earlier.as_ref().map(|run| &run.kept);
+        let steering = match (arguments.prompt.as_str(), arguments.steer) {
+            ("-", true) => return Err(refuse("--steer: stdin has the prompt already")),
+            ("-", false) => Steering::Never,
+            (_, true) => Steering::Always,
+            (_, false) => Steering::Typed,
+        };
+        let workspace = arguments.workspace.or_else(|| kept.and_then(|kept| kept.workspace.clone()));
+        let workspace = workspace.as_deref().map(canonical).transpose()?;
         let functions = Functions::read(&arguments.functions)?;
-        let key = match (&arguments.key_file, arguments.mock) {
+        let images = arguments.images.iter().map(|path| Image::read(path)).collect::<Result<_, _>>()?;
+        let schema = arguments.schema.as_deref().map(attached::schema).transpose()?;
+        // Its Session was one of the bundled provider, unless another one is named now.
+        let is_kept = kept.is_some_and(|kept| kept.mock) && arguments.provider.is_none();
+        let mock = arguments.mock || is_kept;
+        let key = match (&arguments.key_file, mock) {
             // The bundled provider asks for none, but a Harness sends one.
             (_, true) => "mock".into(),
             (Some(path), false) => key::from_file("--key-file", path)?,
@@ -187,11 +240,14 @@ impl Plan {
         Ok(Self {
             harness: arguments.harness,
             workspace,
-            provider: arguments.provider.unwrap_or_else(|| PROVIDER.into()),
-            model: arguments.model.unwrap_or_else(|| MODEL.into()),
+            provider: or_kept(arguments.provider, kept, |kept| &kept.provider, PROVIDER),
+            model: or_kept(arguments.model, kept, |kept| &kept.model, MODEL),
             key,
-            mock: arguments.mock,
+            mock,
             functions,
+            images,
+            schema,
+            steering,
             instructions: arguments.instructions,
             isolation,
             trust_workspace: arguments.trust_workspace,
@@ -199,11 +255,34 @@ impl Plan {
             endpoint: arguments.endpoint,
             bearer,
             prompt,
+            earlier,
         })
+    }
+
+    /// The input of the Turn: the prompt, then the images.
+    pub(super) fn input(&self) -> Vec<v1::InputPart> {
+        let mut input = client::text_input(self.prompt.as_str());
+        input.extend(self.images.iter().map(|image| v1::InputPart { part: Some(image.part()) }));
+        input
+    }
+
+    /// What of it holds for a Session as long as it lives.
+    pub(super) fn kept(&self) -> Kept {
+        Kept {
+            version: kept::VERSION,
+            workspace: self.workspace.clone(),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            mock: self.mock,
+        }
     }
 
     /// The configuration of the one Session.
     pub(super) fn configuration(&self) -> v1::ExecutionConfiguration {
+        let controls = self.schema.clone().map(|schema| {
+            let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema });
+            v1::ExecutionControls { output_format: Some(v1::OutputFormat { format: Some(format) }) }
+        });
         let provider =
             v1::ModelProvider { protocol: v1::ModelProtocol::Responses.into(), base_url: self.provider.clone() };
         v1::ExecutionConfiguration {
@@ -217,9 +296,13 @@ impl Plan {
             instructions: self.instructions.clone(),
             provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
             harness_config: String::new(),
-            tools: Some(v1::AdmittedTools { functions: self.functions.declared(), controls: None }),
+            tools: Some(v1::AdmittedTools { functions: self.functions.declared(), controls }),
         }
     }
+}
+
+fn or_kept(given: Option<String>, kept: Option<&Kept>, of: impl Fn(&Kept) -> &String, default: &str) -> String {
+    given.or_else(|| kept.map(|kept| of(kept).clone())).unwrap_or_else(|| default.into())
 }
 
 fn canonical(workspace: &Path) -> Result<PathBuf, UsageError> {
@@ -334,6 +417,76 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_and_images_stand_where_the_protocol_has_them() {
+        let workspace = folder("attached");
+        let file = |name: &str, bytes: &[u8]| {
+            let path = Path::new(&workspace).join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (schema, png, jpeg) =
+            (file("s.json", b"{ }\n"), file("a", b"\x89PNG\r\n\x1a\n"), file("b", b"\xff\xd8\xff\xe0"));
+        let line = ["--harness=codex", "--mock", "--workspace", &workspace];
+        let more = ["--schema", &schema, "--image", &png, "--image", &jpeg, "look"];
+        let plan = plan(&[&line as &[_], &more].concat(), None).unwrap();
+        let controls = plan.configuration().tools.unwrap().controls.unwrap();
+        let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema: "{ }\n".into() });
+        assert_eq!(controls.output_format.unwrap().format, Some(format));
+        let kinds: Vec<_> = plan
+            .input()
+            .into_iter()
+            .map(|part| match part.part.unwrap() {
+                v1::input_part::Part::Text(text) => text,
+                v1::input_part::Part::Image(image) => image.media_type,
+            })
+            .collect();
+        assert_eq!(kinds, ["look", "image/png", "image/jpeg"]);
+        let without = super::Plan::check(parse(&[&line as &[_], &["hi"]].concat()).unwrap(), &surroundings(None));
+        assert_eq!(without.unwrap().configuration().tools.unwrap().controls, None);
+    }
+
+    #[test]
+    fn stdin_is_read_for_one_purpose() {
+        let workspace = folder("stdin");
+        let line = ["--harness=codex", "--mock", "--workspace", &workspace];
+        let steering = |more: &[&str]| plan(&[&line as &[_], more].concat(), None).map(|plan| plan.steering);
+        assert_eq!(steering(&["hi"]), Ok(Steering::Typed));
+        assert_eq!(steering(&["--steer", "hi"]), Ok(Steering::Always));
+        assert_eq!(steering(&["--steer", "-"]), Err("--steer: stdin has the prompt already".into()));
+    }
+
+    #[test]
+    fn a_later_run_has_what_the_earlier_one_had() {
+        let home = folder("resume");
+        let id = kept::new_session_id();
+        let state = Path::new(&home).join("runtime-bridge/run").join(&id);
+        std::fs::create_dir_all(&state).unwrap();
+        let kept = Kept {
+            version: kept::VERSION,
+            workspace: Some(Path::new(&home).canonicalize().unwrap()),
+            provider: "http://127.0.0.1:9/v1".into(),
+            model: "m".into(),
+            mock: true,
+        };
+        kept.write(&state).unwrap();
+        let line = |more: &[&'static str]| {
+            let arguments = parse(&[&["--harness=codex", "--resume", &id], more].concat()).unwrap();
+            let home = home.clone();
+            let variable = move |name: &str| match name {
+                "XDG_STATE_HOME" => Some(home.clone().into()),
+                KEY_VARIABLE => Some("sk".into()),
+                _ => None,
+            };
+            Plan::check(arguments, &Surroundings::of(variable)).unwrap()
+        };
+        let plan = line(&["go on"]);
+        assert_eq!(plan.kept(), kept);
+        assert_eq!(plan.earlier.unwrap().session_id, id);
+        let plan = line(&["--provider=https://p/v1", "--model=n", "go on"]);
+        assert_eq!((plan.provider.as_str(), plan.model.as_str(), plan.mock), ("https://p/v1", "n", false));
+    }
+
+    #[test]
     fn a_run_without_a_key_offers_the_bundled_provider() {
         let workspace = folder("keyless");
         let line = ["--harness", "codex", "--workspace", &workspace, "hi"];
@@ -367,6 +520,7 @@ mod tests {
             &["--harness", "codex", "--isolation", "none", "hi"],
             &["--harness", "codex", "--endpoint", "/run/b.sock", "hi"],
             &["--harness", "codex", "--endpoint", "unix:/b", "--isolation", "outer", "hi"],
+            &["--harness", "codex", "--endpoint", "unix:/b", "--resume", "run-1", "hi"],
             &["--harness", "codex", "two", "prompts"],
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use uuid::Uuid;
+
 use super::arguments::Surroundings;
 
 /// How long the state of a run is kept.
@@ -51,15 +53,18 @@ pub(super) enum Error {
 impl Folders {
     /// Makes both folders (0700) and removes what earlier runs left seven days ago.
     pub(super) fn make(session_id: &str, surroundings: &Surroundings) -> Result<Self, Error> {
-        let home = surroundings.folder("HOME").map(|home| home.join(".local/state"));
-        let state_home = surroundings.folder("XDG_STATE_HOME").or(home).ok_or(Error::NoStateHome)?;
-        let runs = state_home.join("runtime-bridge/run");
+        let runs = runs(surroundings)?;
         make(&runs, true)?;
         sweep(&runs, crate::clock::now());
         let state = runs.join(session_id);
         make(&state, false)?;
+        Self::again(state, surroundings)
+    }
+
+    /// The state of an earlier run, and a folder (0700) for a socket of its own: the one of a run that was killed is still there.
+    pub(super) fn again(state: PathBuf, surroundings: &Surroundings) -> Result<Self, Error> {
         let temporary = [surroundings.folder("XDG_RUNTIME_DIR"), Some(env::temp_dir()), Some("/tmp".into())];
-        let socket = socket_folder(temporary.into_iter().flatten(), session_id)?;
+        let socket = socket_folder(temporary.into_iter().flatten(), &Uuid::now_v7().to_string())?;
         Ok(Self { state, socket })
     }
 
@@ -81,11 +86,18 @@ impl Drop for Folders {
     }
 }
 
+/// Where the states of all runs lie; nothing is made.
+pub(super) fn runs(surroundings: &Surroundings) -> Result<PathBuf, Error> {
+    let home = surroundings.folder("HOME").map(|home| home.join(".local/state"));
+    let state_home = surroundings.folder("XDG_STATE_HOME").or(home).ok_or(Error::NoStateHome)?;
+    Ok(state_home.join("runtime-bridge/run"))
+}
+
 /// A fresh folder below the first candidate that lets us make one and has a path short enough.
-fn socket_folder(candidates: impl Iterator<Item = PathBuf>, session_id: &str) -> Result<PathBuf, Error> {
+fn socket_folder(candidates: impl Iterator<Item = PathBuf>, name: &str) -> Result<PathBuf, Error> {
     let mut why = Error::NoSocketPlace;
     for candidate in candidates {
-        let folder = candidate.join(format!("rb-{session_id}"));
+        let folder = candidate.join(format!("rb-{name}"));
         if folder.join(SOCKET).as_os_str().as_bytes().len() > MAX_SOCKET_BYTES {
             continue;
         }

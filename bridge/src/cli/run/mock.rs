@@ -54,11 +54,11 @@ pub(super) enum Error {
 }
 
 impl Mock {
-    /// Starts the provider that lies beside `daemon`, the path of this program.
-    pub(super) async fn start(daemon: &Path) -> Result<Self, Error> {
+    /// Starts the provider that lies beside `daemon`, the path of this program; on a port that the system picks, unless one is given.
+    pub(super) async fn start(daemon: &Path, port: u16) -> Result<Self, Error> {
         let program = daemon.with_file_name(PROGRAM);
         let mut child = Command::new(&program)
-            .args(["provider", "--port", "0"])
+            .args(["provider", "--port", &port.to_string()])
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -92,6 +92,12 @@ impl Mock {
             _ = self.child.kill().await;
         }
     }
+}
+
+/// The port of a base address, 0 where it has none.
+pub(super) fn port(base_url: &str) -> u16 {
+    let address = base_url.trim_start_matches("http://").trim_end_matches("/v1");
+    address.parse::<std::net::SocketAddr>().map_or(0, |address| address.port())
 }
 
 /// The base address in the first line, which is an address with or without `http://` and with or without the path.
@@ -128,12 +134,14 @@ mod tests {
         ] {
             assert_eq!(base_url(line).as_deref(), url, "{line:?}");
         }
+        assert_eq!(port("http://127.0.0.1:4711/v1"), 4711);
+        assert_eq!(port("https://api.example.com/v1"), 0);
     }
 
     #[tokio::test]
     async fn a_provider_ends_with_its_stdin() {
         let daemon = program("mock", "[ \"$*\" = 'provider --port 0' ] && echo http://127.0.0.1:1; cat >/dev/null");
-        let mock = Mock::start(&daemon).await.unwrap();
+        let mock = Mock::start(&daemon, 0).await.unwrap();
         assert_eq!(mock.base_url(), "http://127.0.0.1:1/v1");
         time::timeout(STOP / 2, mock.stop()).await.unwrap();
     }
@@ -141,13 +149,13 @@ mod tests {
     #[tokio::test]
     async fn a_missing_provider_is_named() {
         let daemon = scratch("no-mock").join("runtime-bridge");
-        let error = Mock::start(&daemon).await.unwrap_err().to_string();
+        let error = Mock::start(&daemon, 0).await.unwrap_err().to_string();
         assert!(error.contains("/runtime-bridge-conformance, which cannot be started: No such file"), "{error}");
     }
 
     #[tokio::test]
     async fn a_provider_without_an_address_is_an_error() {
-        let error = Mock::start(&program("odd-mock", "echo hello")).await.unwrap_err().to_string();
+        let error = Mock::start(&program("odd-mock", "echo hello"), 0).await.unwrap_err().to_string();
         assert!(error.ends_with("told no address, but \"hello\""), "{error}");
     }
 }

@@ -4,14 +4,17 @@
 //! function calls with commands, and ends with a code that says how the Turn ended. It reaches the daemon over its socket like any Core.
 
 mod arguments;
+mod attached;
 mod daemon;
 mod folders;
 mod function;
 mod interrupt;
+mod kept;
 mod key;
 mod mock;
 mod show;
 mod turn;
+mod typed;
 
 use std::{
     env,
@@ -27,7 +30,6 @@ use proto::{
 };
 use secrecy::ExposeSecret as _;
 use tokio::time;
-use uuid::Uuid;
 
 pub(crate) use arguments::RunArgs;
 use arguments::{Plan, Surroundings, UsageError};
@@ -35,7 +37,7 @@ pub(crate) use daemon::{Daemon, Host, Hosting, Isolation};
 use folders::Folders;
 use mock::Mock;
 use show::{Screen, Style};
-use turn::{Outcome, Running};
+use turn::{Outcome, Running, Wishes};
 
 /// How long a daemon that was interrupted twice has to stop; its keepers end what is left when this process is gone.
 const HURRIED_STOP: Duration = Duration::from_secs(2);
@@ -76,6 +78,10 @@ enum Failure {
     Signals(io::Error),
     #[error(transparent)]
     Folders(#[from] folders::Error),
+    #[error("cannot read stdin: {0}")]
+    Stdin(io::Error),
+    #[error("cannot leave anything for a later run: {0}")]
+    Keep(io::Error),
     #[error(transparent)]
     Mock(#[from] mock::Error),
     #[error("the daemon did not start: {0}")]
@@ -106,8 +112,10 @@ async fn with_provider(
     interrupts: impl Stream<Item = ()> + Unpin,
     screen: Screen,
 ) -> Result<Outcome, Failure> {
+    // The provider is frozen for the Session, so a later run has it where it was.
+    let port = if plan.earlier.is_some() { mock::port(&plan.provider) } else { 0 };
     let mock = match plan.mock {
-        true => Some(Mock::start(&env::current_exe().unwrap_or_default()).await?),
+        true => Some(Mock::start(&env::current_exe().unwrap_or_default(), port).await?),
         false => None,
     };
     if let Some(mock) = &mock {
@@ -128,7 +136,10 @@ async fn with_daemon(
     interrupts: impl Stream<Item = ()> + Unpin,
     screen: Screen,
 ) -> Result<Outcome, Failure> {
-    let session_id = format!("run-{}", Uuid::now_v7());
+    let session_id = match &plan.earlier {
+        Some(run) => run.session_id.clone(),
+        None => kept::new_session_id(),
+    };
     if let Some(endpoint) = plan.endpoint.clone() {
         let mut client = Client::connect(endpoint).await.map_err(Failure::at("connect"))?;
         if let Some(bearer) = &plan.bearer {
@@ -137,7 +148,15 @@ async fn with_daemon(
         return one_turn(&plan, client, &session_id, interrupts, screen).await;
     }
     // It holds the folder of the socket and removes it at the end.
-    let folders = Folders::make(&session_id, surroundings)?;
+    let folders = match &plan.earlier {
+        Some(run) => Folders::again(run.state.clone(), surroundings)?,
+        None => {
+            let folders = Folders::make(&session_id, surroundings)?;
+            // Frozen with the Session, so no later run writes it.
+            plan.kept().write(folders.state()).map_err(Failure::Keep)?;
+            folders
+        }
+    };
     let hosting = Hosting {
         state_dir: folders.state().to_owned(),
         socket: folders.socket(),
@@ -196,17 +215,59 @@ async fn prepared(
     mut interrupts: impl Stream<Item = ()> + Unpin,
     mut screen: Screen,
 ) -> Result<Outcome, Failure> {
-    let credential = v1::Credential { name: "model".into(), value: plan.key.expose_secret().into() };
+    let credentials = vec![v1::Credential { name: "model".into(), value: plan.key.expose_secret().into() }];
+    let past = match &plan.earlier {
+        Some(_) => Past::of(session).await.map_err(Failure::at("look for the earlier Turns"))?,
+        None => Past::default(),
+    };
+    let prepared = async {
+        match &past.native_session_id {
+            Some(native) => session.resume(plan.configuration(), credentials, native).await,
+            None => session.prepare(plan.configuration(), credentials).await,
+        }
+    };
     // Dropping the preparation cancels nothing, but no input has been sent and the daemon ends what it started.
     let ready = tokio::select! {
-        ready = session.prepare(plan.configuration(), vec![credential]) => ready.map_err(Failure::at("prepare")),
+        ready = prepared => ready.map_err(Failure::at("prepare")),
         Some(()) = interrupts.next() => Err(Failure::Interrupted),
     }?;
     screen.remark(&format!("{} {}, model {}", plan.harness, ready.harness_version, plan.model)).await;
 
-    const TURN: &str = "turn-1";
-    let input = client::text_input(plan.prompt.as_str());
-    session.start(&ready, TURN, input).await.map_err(Failure::at("start"))?;
-    let running = Running { session: session.clone(), turn_id: TURN };
-    Ok(turn::follow(running, session.turn_events(TURN), plan.functions.clone(), interrupts, screen).await)
+    let lines = typed::lines(plan.steering).map_err(Failure::Stdin)?;
+    let turn_id = format!("turn-{}", past.turns + 1);
+    session.start(&ready, &turn_id, plan.input()).await.map_err(Failure::at("start"))?;
+    let events = session.turn_events(&turn_id);
+    let running = Running { session: session.clone(), turn_id: turn_id.into() };
+    let wishes = Wishes { interrupts, lines };
+    let outcome = turn::follow(running, events, plan.functions.clone(), wishes, &mut screen).await;
+    if plan.endpoint.is_none() {
+        screen.farewell(&session.assignment().session_id).await;
+    }
+    Ok(outcome)
+}
+
+/// What a Session has behind it.
+#[derive(Debug, Default)]
+struct Past {
+    /// How many Turns it has had.
+    turns: usize,
+    /// Its native history, where it has one.
+    native_session_id: Option<String>,
+}
+
+impl Past {
+    async fn of(session: &Session) -> Result<Self, client::Error> {
+        let mut past = Self::default();
+        let mut token = String::new();
+        loop {
+            let page = session.turns(&token).await?;
+            past.turns += page.turns.len();
+            let native = page.turns.into_iter().find_map(|turn| turn.native).map(|native| native.session_id);
+            past.native_session_id = past.native_session_id.or(native);
+            if page.next_page_token.is_empty() {
+                return Ok(past);
+            }
+            token = page.next_page_token;
+        }
+    }
 }

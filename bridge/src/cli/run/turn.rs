@@ -1,6 +1,6 @@
 //! The one Turn while it runs: shows its events, has its function calls answered, cancels it when asked, and tells how it ended.
 
-use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
+use std::{collections::HashMap, io, process::ExitCode, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt as _};
 use proto::{
@@ -56,6 +56,13 @@ pub(super) trait Controls: Clone + Send + 'static {
     /// Hands in one function result.
     fn submit(&self, result: v1::FunctionResult) -> impl Future<Output = Result<(), client::Error>> + Send;
 
+    /// Adds a text to the Turn as an input.
+    fn steer(
+        &self,
+        input_id: String,
+        text: String,
+    ) -> impl Future<Output = Result<v1::TurnInput, client::Error>> + Send;
+
     /// Cancels the Turn and tells whether it is over.
     fn cancel(&self) -> impl Future<Output = Result<bool, client::Error>> + Send;
 
@@ -73,7 +80,7 @@ pub(super) trait Events {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) session: Session,
-    pub(super) turn_id: &'static str,
+    pub(super) turn_id: Arc<str>,
 }
 
 impl Controls for Running {
@@ -81,13 +88,18 @@ impl Controls for Running {
         self.session.submit(vec![result]).await.map(drop)
     }
 
+    async fn steer(&self, input_id: String, text: String) -> Result<v1::TurnInput, client::Error> {
+        let answer = self.session.steer(&self.turn_id, &input_id, client::text_input(text)).await?;
+        Ok(answer.input.unwrap_or_default())
+    }
+
     async fn cancel(&self) -> Result<bool, client::Error> {
-        let answer = self.session.cancel(self.turn_id, Some(CANCEL_WAIT)).await?;
+        let answer = self.session.cancel(&self.turn_id, Some(CANCEL_WAIT)).await?;
         Ok(answer.outcome() != v1::CancelOutcome::Pending)
     }
 
     fn turn_id(&self) -> &str {
-        self.turn_id
+        &self.turn_id
     }
 }
 
@@ -97,16 +109,25 @@ impl Events for TurnEvents {
     }
 }
 
+/// What the person in front of the run wants of the Turn.
+#[derive(Debug)]
+pub(super) struct Wishes<I, L> {
+    /// Wishes to stop.
+    pub(super) interrupts: I,
+    /// Lines that become inputs of the Turn.
+    pub(super) lines: L,
+}
+
 /// Follows a started Turn to its end.
 ///
-/// The first interrupt cancels it and waits for the settlement, the second gives up waiting. A screen that cannot be written to any more
+/// Each line is one input; the next one is read when the bridge has answered the one before, so they keep their order. The first interrupt cancels it and waits for the settlement, the second gives up waiting. A screen that cannot be written to any more
 /// counts as an interrupt.
 pub(super) async fn follow<O, E>(
     controls: impl Controls,
     mut events: impl Events,
     functions: Functions,
-    mut interrupts: impl Stream<Item = ()> + Unpin,
-    mut screen: Screen<O, E>,
+    mut wishes: Wishes<impl Stream<Item = ()> + Unpin, impl Stream<Item = io::Result<String>> + Unpin>,
+    screen: &mut Screen<O, E>,
 ) -> Outcome
 where
     O: AsyncWrite + Unpin,
@@ -114,6 +135,7 @@ where
 {
     let mut calls = Calls::new(controls.clone(), functions);
     let mut cancels = JoinSet::new();
+    let mut inputs = Inputs::default();
     let outcome = loop {
         tokio::select! {
             event = events.next() => match event {
@@ -142,7 +164,16 @@ where
                     screen.complain(&format!("cancel: {error}")).await;
                 }
             }
-            Some(()) = interrupts.next() => {
+            Some(line) = wishes.lines.next(), if inputs.is_ready() && !calls.stopped() => match line {
+                Ok(text) => inputs.begin(&controls, text),
+                Err(error) => screen.complain(&format!("stdin: {error}")).await,
+            },
+            Some(answer) = inputs.next() => {
+                if let Some(trouble) = trouble(answer) {
+                    screen.complain(&trouble).await;
+                }
+            }
+            Some(()) = wishes.interrupts.next() => {
                 if calls.stopped() {
                     break Outcome::GivenUp;
                 }
@@ -157,6 +188,11 @@ where
         }
     };
     calls.finish().await;
+    if let Ok(Some(answer)) = time::timeout(FINISH, inputs.next()).await
+        && let Some(trouble) = trouble(answer)
+    {
+        screen.complain(&trouble).await;
+    }
     cancels.shutdown().await;
     outcome
 }
@@ -174,6 +210,41 @@ fn outcome(status: v1::TurnStatus) -> Outcome {
         v1::TurnStatus::Cancelled => Outcome::Cancelled,
         v1::TurnStatus::Unknown | v1::TurnStatus::Unspecified => Outcome::Unknown,
     }
+}
+
+/// What became of an input: its id and the bridge's answer.
+type Steered = (String, Result<v1::TurnInput, client::Error>);
+
+/// The inputs of the Turn, one on its way at a time.
+#[derive(Debug, Default)]
+struct Inputs {
+    count: u64,
+    on_its_way: JoinSet<Steered>,
+}
+
+impl Inputs {
+    fn is_ready(&self) -> bool {
+        self.on_its_way.is_empty()
+    }
+
+    fn begin(&mut self, controls: &impl Controls, text: String) {
+        self.count += 1;
+        let (controls, id) = (controls.clone(), format!("input-{}", self.count));
+        self.on_its_way.spawn(async move {
+            let answer = controls.steer(id.clone(), text).await;
+            (id, answer)
+        });
+    }
+
+    /// The answer that comes next, if one is due; a panic of its task is nothing to tell.
+    async fn next(&mut self) -> Option<Steered> {
+        self.on_its_way.join_next().await.and_then(Result::ok)
+    }
+}
+
+/// What the events of the Turn do not tell of an input: that there is none, since the bridge refused the call.
+fn trouble((id, answer): Steered) -> Option<String> {
+    answer.err().map(|error| format!("{id} was not taken: {error}"))
 }
 
 /// What a task of a call ends with: the function's name and why its result was not taken.

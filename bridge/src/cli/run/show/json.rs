@@ -210,6 +210,17 @@ fn turn_ended(ended: &v1::TurnEnded) -> Object {
         .with("finish", ended.finish.map(|number| Value::name::<v1::Finish>(number, "FINISH_")))
         .with("native_completed_at", ended.native_completed_at.map(|time| time.to_string()))
         .with("usage", ended.usage.as_ref().map(usage))
+        .with("reconciled", ended.reconciled)
+        .with("tool_errors", Value::list(&ended.tool_errors, tool_error))
+        .with("output_matches_schema", ended.output_matches_schema)
+        .with("finish_reason", &ended.finish_reason)
+}
+
+fn tool_error(error: &v1::ToolError) -> Object {
+    call(&error.call_id)
+        .with("name", &error.name)
+        .with("code", Value::name::<v1::ToolErrorCode>(error.code, "TOOL_ERROR_CODE_"))
+        .with("message", &error.message)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -272,7 +283,7 @@ macro_rules! named {
 }
 
 named! { AbandonReason CallIdOrigin DiscardReason EndCause FailureCode FileEditKind Finish InputEvidence MessagePhase OmissionReason Reason
-ReasoningText ToolStatus TurnStatus }
+ReasoningText ToolErrorCode ToolStatus TurnStatus }
 
 macro_rules! from {
     ($($type:ty => $variant:ident;)*) => {

@@ -81,14 +81,26 @@ impl<O: AsyncWrite + Unpin, E: AsyncWrite + Unpin> Screen<O, E> {
         self.write(shown).await;
     }
 
+    /// Tells how the Session can be gone on with, on stderr, so that no answer is longer for it.
+    pub(super) async fn farewell(&mut self, session_id: &str) {
+        let mut shown = self.beside();
+        shown.err = format!("session {session_id}; --resume {session_id} goes on with it\n");
+        self.write(shown).await;
+    }
+
     /// A line on what went wrong.
     pub(super) async fn complain(&mut self, text: &str) {
-        let mut shown = match &mut self.view {
-            View::Live(live) => live.break_line(),
-            View::Plain | View::Json => Shown::default(),
-        };
+        let mut shown = self.beside();
         shown.err = format!("runtime-bridge run: {text}\n");
         self.write(shown).await;
+    }
+
+    /// Ends the line that is open where stderr shows on the same screen.
+    fn beside(&mut self) -> Shown {
+        match &mut self.view {
+            View::Live(live) => live.break_line(),
+            View::Plain | View::Json => Shown::default(),
+        }
     }
 
     async fn write(&mut self, shown: Shown) {

@@ -23,6 +23,25 @@ pub(super) fn lines(event: &v1::Event) -> Vec<String> {
             let why = name(abandoned.reason().as_str_name(), "ABANDON_REASON_");
             Some(format!("{}: abandoned ({why})", one_line(&abandoned.call_id)))
         }
+        Some(Kind::FunctionProgress(progress)) => {
+            Some(format!("{}: at work{}", one_line(&progress.call_id), text_after(&progress.message)))
+        }
+        Some(Kind::InputWritten(input)) => Some(format!("{}: written", one_line(&input.input_id))),
+        Some(Kind::InputAccepted(input)) => {
+            let what = match input.evidence() {
+                v1::InputEvidence::Consumed => "it stands in the Turn's history",
+                v1::InputEvidence::Admitted | v1::InputEvidence::Unspecified => "the Harness has it",
+            };
+            Some(format!("{}: {what}", one_line(&input.input_id)))
+        }
+        Some(Kind::InputRefused(input)) => {
+            let why = name(input.reason().as_str_name(), "REASON_");
+            Some(format!("{}: not taken ({why}){}", one_line(&input.input_id), text_after(&input.message)))
+        }
+        Some(Kind::InputOutcomeUnknown(input)) => {
+            Some(format!("{}: nobody knows whether it took part", one_line(&input.input_id)))
+        }
+        Some(Kind::TurnEnded(ended)) => return turn_end(ended),
         Some(Kind::ProviderRetry(retry)) => {
             let what = name(retry.code().as_str_name(), "FAILURE_CODE_");
             Some(format!("the provider is asked again: {what}{}", text_after(&retry.message)))
@@ -34,6 +53,20 @@ pub(super) fn lines(event: &v1::Event) -> Vec<String> {
         _ => None,
     };
     line.into_iter().collect()
+}
+
+/// What its end tells beside the status.
+fn turn_end(ended: &v1::TurnEnded) -> Vec<String> {
+    let failed = |error: &v1::ToolError| {
+        let code = name(error.code().as_str_name(), "TOOL_ERROR_CODE_");
+        format!("{} ({}): {code}{}", one_line(&error.name), one_line(&error.call_id), text_after(&error.message))
+    };
+    let mut lines: Vec<_> = ended.tool_errors.iter().map(failed).collect();
+    lines.extend(ended.output_matches_schema.map(|matches| match matches {
+        true => "the answer fits the schema".to_owned(),
+        false => "the answer does not fit the schema".to_owned(),
+    }));
+    lines
 }
 
 /// How the Turn ended, unless it completed.

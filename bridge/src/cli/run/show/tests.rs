@@ -89,6 +89,19 @@ fn ended(status: TurnStatus) -> TurnEnded {
     TurnEnded { status: status.into(), ..Default::default() }
 }
 
+fn refused() -> Kind {
+    let (reason, message) = (v1::Reason::TurnEnded.into(), String::new());
+    Kind::InputRefused(v1::InputRefused { input_id: "i".into(), reason, message })
+}
+
+/// A completed end with a call that failed, and an answer beside its schema.
+fn with_errors() -> TurnEnded {
+    let code = v1::ToolErrorCode::NotExecuted.into();
+    let error = v1::ToolError { call_id: "c1".into(), name: "find".into(), code, message: "no\nserver".into() };
+    let (tool_errors, output_matches_schema) = (vec![error], Some(false));
+    TurnEnded { tool_errors, output_matches_schema, ..ended(TurnStatus::Completed) }
+}
+
 /// What a Turn with these events leaves on stdout and on stderr.
 async fn seen(style: Style, kinds: Vec<Kind>) -> (String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -218,6 +231,34 @@ async fn an_end_that_is_not_a_completion_is_told_on_stderr() {
 }
 
 #[tokio::test]
+async fn inputs_and_what_an_end_says_of_the_answer_are_lines() {
+    let evidence = v1::InputEvidence::Consumed.into();
+    let accepted = v1::InputAccepted { input_id: "i".into(), evidence, native_id: "n".into() };
+    let kinds = || {
+        vec![
+            Kind::InputWritten(v1::InputWritten { input_id: "i".into() }),
+            Kind::InputAccepted(accepted.clone()),
+            refused(),
+            Kind::InputOutcomeUnknown(v1::InputOutcomeUnknown { input_id: "i".into() }),
+            Kind::TurnEnded(with_errors()),
+        ]
+    };
+    let (out, err) = seen(Style::Plain, kinds()).await;
+    assert_eq!(out, "");
+    insta::assert_snapshot!(err, @r"
+    i: written
+    i: it stands in the Turn's history
+    i: not taken (turn_ended)
+    i: nobody knows whether it took part
+    find (c1): not_executed: no…
+    the answer does not fit the schema
+    ");
+    assert_eq!(seen(Style::Live { colour: false }, kinds()).await, (err, String::new()));
+    let fits = TurnEnded { output_matches_schema: Some(true), ..ended(TurnStatus::Completed) };
+    assert_eq!(seen(Style::Plain, vec![Kind::TurnEnded(fits)]).await.1, "the answer fits the schema\n");
+}
+
+#[tokio::test]
 async fn every_kind_of_event_has_its_line_of_json() {
     let payload = v1::content::Place::Payload(PayloadRef { payload_id: "p1".into(), size: 9, sha256: vec![0, 171] });
     let kinds = vec![
@@ -252,6 +293,16 @@ async fn every_kind_of_event_has_its_line_of_json() {
             text: Some(Content { place: Some(payload) }),
             phase: None,
         }),
+        Kind::FunctionProgress(v1::FunctionProgress { call_id: "c1".into(), number: 2, message: "half".into() }),
+        Kind::InputWritten(v1::InputWritten { input_id: "i".into() }),
+        Kind::InputAccepted(v1::InputAccepted {
+            input_id: "i".into(),
+            evidence: v1::InputEvidence::Consumed.into(),
+            native_id: "n".into(),
+        }),
+        refused(),
+        Kind::InputOutcomeUnknown(v1::InputOutcomeUnknown { input_id: "i".into() }),
+        Kind::TurnEnded(with_errors()),
         Kind::TurnEnded(TurnEnded {
             failure: Some(Failure {
                 code: FailureCode::HarnessExited.into(),
@@ -290,7 +341,13 @@ async fn every_kind_of_event_has_its_line_of_json() {
     {18,"notice":{"code":"request_declined","message":"m"}}
     {19,"events_omitted":{"first":1,"last":4,"reason":77}}
     {20,"message_completed":{"item_id":"big","text":{"payload":{"payload_id":"p1","size":9,"sha256":"00ab"}}}}
-    {21,"turn_ended":{"status":"failed","failure":{"code":"harness_exited","message":"","exit_code":1}}}
+    {21,"function_progress":{"call_id":"c1","number":2,"message":"half"}}
+    {22,"input_written":{"input_id":"i"}}
+    {23,"input_accepted":{"input_id":"i","evidence":"consumed","native_id":"n"}}
+    {24,"input_refused":{"input_id":"i","reason":"turn_ended","message":""}}
+    {25,"input_outcome_unknown":{"input_id":"i"}}
+    {26,"turn_ended":{"status":"completed","reconciled":false,"tool_errors":[{"call_id":"c1","name":"find","code":"not_executed","message":"no\nserver"}],"output_matches_schema":false,"finish_reason":""}}
+    {27,"turn_ended":{"status":"failed","failure":{"code":"harness_exited","message":"","exit_code":1},"reconciled":false,"tool_errors":[],"finish_reason":""}}
     "#);
 }
 
@@ -305,13 +362,18 @@ async fn an_event_that_this_program_does_not_know_is_still_an_event() {
 async fn remarks_and_complaints_begin_a_line_and_spare_the_json() {
     let event = Event { kind: Some(delta("a", "half")), ..Default::default() };
     for (style, out, err) in [
-        (Style::Live { colour: false }, "half\nnow\n", "runtime-bridge run: wrong\n"),
-        (Style::Plain, "", "now\nruntime-bridge run: wrong\n"),
+        (
+            Style::Live { colour: false },
+            "half\nnow\n",
+            "runtime-bridge run: wrong\nsession run-1; --resume run-1 goes on with it\n",
+        ),
+        (Style::Plain, "", "now\nruntime-bridge run: wrong\nsession run-1; --resume run-1 goes on with it\n"),
     ] {
         let mut screen = Screen::new(style, Vec::new(), Vec::new());
         screen.show(&event).await;
         screen.remark("now").await;
         screen.complain("wrong").await;
+        screen.farewell("run-1").await;
         assert_eq!(
             (String::from_utf8_lossy(&screen.out), String::from_utf8_lossy(&screen.err)),
             (out.into(), err.into())

@@ -17,6 +17,8 @@ use crate::cli::run::{folders::tests::scratch, show::Style};
 struct Scripted {
     results: mpsc::Sender<v1::FunctionResult>,
     cancels: mpsc::Sender<()>,
+    /// Inputs, as the bridge would get them.
+    inputs: mpsc::Sender<(String, String)>,
     /// How often a cancel answers that it is still pending.
     pending: Arc<AtomicU32>,
 }
@@ -25,6 +27,14 @@ impl Controls for Scripted {
     async fn submit(&self, result: v1::FunctionResult) -> Result<(), client::Error> {
         self.results.send(result).await.unwrap();
         Ok(())
+    }
+
+    async fn steer(&self, input_id: String, text: String) -> Result<v1::TurnInput, client::Error> {
+        if text == "lost" {
+            return Err(client::Error::Transport { message: "it is gone".into(), source: None });
+        }
+        self.inputs.send((input_id, text)).await.unwrap();
+        Ok(v1::TurnInput::default())
     }
 
     async fn cancel(&self) -> Result<bool, client::Error> {
@@ -50,6 +60,8 @@ struct Stage {
     events: mpsc::Sender<v1::Event>,
     results: mpsc::Receiver<v1::FunctionResult>,
     cancels: mpsc::Receiver<()>,
+    inputs: mpsc::Receiver<(String, String)>,
+    lines: mpsc::Sender<io::Result<String>>,
     interrupts: mpsc::Sender<()>,
 }
 
@@ -73,20 +85,24 @@ impl Stage {
     }
 }
 
+fn received<T: 'static>(receiver: mpsc::Receiver<T>) -> impl Stream<Item = T> + Unpin {
+    Box::pin(stream::unfold(receiver, async |mut receiver| receiver.recv().await.map(|item| (item, receiver))))
+}
+
 /// Follows a scripted Turn beside what the test does; the outcome, and what stood on stderr.
 async fn play(functions: Functions, pending: u32, test: impl AsyncFnOnce(Stage)) -> (Outcome, String) {
     let (events, sent) = mpsc::channel(16);
     let (results, submitted) = mpsc::channel(16);
     let (cancel, cancels) = mpsc::channel(16);
     let (interrupts, interrupted) = mpsc::channel(16);
-    let controls = Scripted { results, cancels: cancel, pending: Arc::new(pending.into()) };
-    let interrupted = Box::pin(stream::unfold(interrupted, async |mut receiver: mpsc::Receiver<()>| {
-        receiver.recv().await.map(|()| ((), receiver))
-    }));
+    let (input, inputs) = mpsc::channel(1);
+    let (lines, typed) = mpsc::channel(16);
+    let controls = Scripted { results, cancels: cancel, inputs: input, pending: Arc::new(pending.into()) };
+    let wishes = Wishes { interrupts: received(interrupted), lines: received(typed) };
     let mut err = Vec::new();
-    let screen = Screen::new(Style::Plain, tokio::io::sink(), &mut err);
-    let stage = Stage { events, results: submitted, cancels, interrupts };
-    let (outcome, ()) = tokio::join!(follow(controls, Sent(sent), functions, interrupted, screen), test(stage));
+    let mut screen = Screen::new(Style::Plain, tokio::io::sink(), &mut err);
+    let stage = Stage { events, results: submitted, cancels, inputs, lines, interrupts };
+    let (outcome, ()) = tokio::join!(follow(controls, Sent(sent), functions, wishes, &mut screen), test(stage));
     (outcome, String::from_utf8(err).unwrap())
 }
 
@@ -210,6 +226,41 @@ async fn a_completion_may_win_over_an_interrupt() {
 }
 
 #[tokio::test]
+async fn lines_are_inputs_in_their_order_until_a_cancel() {
+    let (outcome, err) = play(Functions::default(), 0, async |mut stage| {
+        for line in ["turn left", "lost", "then right"] {
+            stage.lines.send(Ok(line.into())).await.unwrap();
+        }
+        let mut next = async || stage.inputs.recv().await.unwrap();
+        assert_eq!(next().await, ("input-1".into(), "turn left".into()));
+        // The second has no answer, and keeps its number.
+        assert_eq!(next().await, ("input-3".into(), "then right".into()));
+        stage.interrupts.send(()).await.unwrap();
+        stage.cancels.recv().await.unwrap();
+        stage.lines.send(Ok("never mind".into())).await.unwrap();
+        stage.end(v1::TurnStatus::Cancelled).await;
+        drop(stage.events);
+        assert_eq!(stage.inputs.recv().await, None);
+    })
+    .await;
+    assert_eq!(outcome, Outcome::Cancelled);
+    assert!(err.contains("input-2 was not taken: ") && err.contains("it is gone"), "{err}");
+}
+
+#[tokio::test]
+async fn lines_that_cannot_be_read_end_nothing() {
+    let (outcome, err) = play(Functions::default(), 0, async |mut stage| {
+        stage.lines.send(Err(io::Error::other("a line is not UTF-8"))).await.unwrap();
+        stage.lines.send(Ok("go on".into())).await.unwrap();
+        assert_eq!(stage.inputs.recv().await, Some(("input-1".into(), "go on".into())));
+        stage.end(v1::TurnStatus::Completed).await;
+    })
+    .await;
+    assert_eq!(outcome, Outcome::Completed);
+    assert_eq!(err, "runtime-bridge run: stdin: a line is not UTF-8\n");
+}
+
+#[tokio::test]
 async fn a_second_interrupt_gives_up_waiting() {
     let (outcome, _) = play(Functions::default(), u32::MAX, async |mut stage| {
         stage.interrupts.send(()).await.unwrap();
@@ -244,14 +295,16 @@ async fn a_reader_that_goes_away_cancels_the_turn() {
     let (results, _submitted) = mpsc::channel(1);
     let (cancel, mut cancels) = mpsc::channel(1);
     let (events, sent) = mpsc::channel(1);
-    let controls = Scripted { results, cancels: cancel, pending: Arc::default() };
-    let screen = Screen::new(Style::Json, writer, Vec::new());
+    let (inputs, _inputs) = mpsc::channel(1);
+    let controls = Scripted { results, cancels: cancel, inputs, pending: Arc::default() };
+    let mut screen = Screen::new(Style::Json, writer, Vec::new());
     let test = async {
         events.send(v1::Event::default()).await.unwrap();
         cancels.recv().await.unwrap();
         let ended = v1::TurnEnded { status: v1::TurnStatus::Cancelled.into(), ..Default::default() };
         events.send(v1::Event { kind: Some(Kind::TurnEnded(ended)), ..Default::default() }).await.unwrap();
     };
-    let followed = follow(controls, Sent(sent), Functions::default(), stream::pending(), screen);
+    let wishes = Wishes { interrupts: stream::pending(), lines: stream::pending() };
+    let followed = follow(controls, Sent(sent), Functions::default(), wishes, &mut screen);
     assert_eq!(tokio::join!(followed, test).0, Outcome::Cancelled);
 }

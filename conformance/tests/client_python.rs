@@ -1,0 +1,88 @@
+//! A Core in another language: the client in `conformance/clients/python` knows the `.proto` files and nothing else of this project, and runs
+//! the main Turn with the real Codex.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use conformance::rig::{MODEL_KEY, Rig, Setup, python, scenario};
+use tokio::process::Command;
+
+/// Looks a city up, breaks its answer off for an input, and then runs a command.
+const ANSWERS: &str = r#"[
+    {"match": "turn left", "play": [{"text": {"chunks": ["Left it is, in the snow."]}}]},
+    {"match": "It snows in Bern.", "play": [{"text": {"chunks": ["half ", "a thought"], "open": true}}, {"gate": "never"}]},
+    {"match": "look up Bern", "play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"city\":\"Bern\"}"}]}]}]"#;
+
+/// What the client tells, line by line.
+const TOLD: &str = "\
+bridge runtime-bridge harness codex
+refused INCOMPATIBLE_VERSION
+started False
+started again True
+function_call lookup {\"city\":\"Bern\"}
+result accepted
+result duplicate
+receipt function_result_applied
+steered i-1 False
+message_discarded steered
+input_accepted i-1 consumed
+message Left it is, in the snow.
+turn_ended completed
+prepared the same Executor
+cancel settled
+turn_ended cancelled
+release confirmed
+";
+
+/// Runs a Python of the pinned environment, and gives what it wrote.
+async fn run(rig: &Rig, arguments: impl IntoIterator<Item = PathBuf>) -> anyhow::Result<String> {
+    let mut command = Command::new(python()?);
+    // `-I` would hide the generated messages, which lie in PYTHONPATH; `-B` leaves the checkout alone.
+    command.arg("-B").args(arguments).env_clear().kill_on_drop(true);
+    command.env("PYTHONPATH", generated(rig)).env("MODEL_KEY", MODEL_KEY);
+    let output = command.output().await.context("run the Python client")?;
+    let (told, trouble) = (String::from_utf8(output.stdout)?, String::from_utf8_lossy(&output.stderr));
+    anyhow::ensure!(output.status.success(), "{}\n{told}\n{trouble}", output.status);
+    Ok(told)
+}
+
+fn generated(rig: &Rig) -> PathBuf {
+    rig.place().root().join("python")
+}
+
+/// Makes the messages from the `.proto` files, as its own head says.
+async fn generate(rig: &Rig) -> anyhow::Result<()> {
+    let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto").canonicalize()?;
+    let out = generated(rig);
+    fs::create_dir_all(&out)?;
+    let option = |name: &str, path: &Path| PathBuf::from(format!("{name}={}", path.display()));
+    let mut arguments = vec!["-m".into(), "grpc_tools.protoc".into(), option("--proto_path", &protos)];
+    arguments.extend([option("--python_out", &out), option("--grpc_python_out", &out)]);
+    for file in fs::read_dir(protos.join("runtime_bridge/v1"))? {
+        arguments.push(file?.path());
+    }
+    run(rig, arguments).await.map(drop)
+}
+
+#[test]
+fn a_core_in_python_runs_the_main_turn() {
+    let rules = ["R-API-1", "R-API-6", "R-EVT-1", "R-FN-5", "R-FN-6", "R-STE-1", "R-CAN-1", "R-ASG-4"];
+    scenario("client_python", &rules, Setup::outer(), async |rig| {
+        rig.provider.script(ANSWERS)?;
+        generate(rig).await?;
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/main_turn.py");
+        let (socket, workspace) = (rig.place().socket().to_owned(), rig.workspace().to_owned());
+        let provider = rig.provider.base_url().into();
+        let arguments =
+            [program, "--socket".into(), socket, "--workspace".into(), workspace, "--provider".into(), provider];
+        assert_eq!(run(rig, arguments).await?, TOLD);
+        // What it handed in has reached the model: each once, and the key nobody else.
+        let requests = rig.provider.model_requests();
+        assert_eq!(requests.len(), 4);
+        assert_eq!(requests[1].output("c1"), Some("It snows in Bern.".into()));
+        assert_eq!(requests[2].body.matches("turn left").count(), 1);
+        assert!(!requests[2].body.contains("half a thought"));
+        Ok(())
+    });
+}
