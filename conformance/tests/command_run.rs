@@ -12,7 +12,7 @@ use std::{env, fs};
 
 use anyhow::Context;
 use conformance::provider::Provider;
-use conformance::rig::{Setup, codex, processes, program, scenario};
+use conformance::rig::{RED_PNG, RED_PNG_URL, Setup, codex, processes, program, scenario};
 use proto::v1::{self, Reason};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -391,6 +391,48 @@ fn lines_of_a_pipe_are_inputs_where_they_are_asked_for() {
         assert!(!out.contains("input_written"), "{out}");
         assert_eq!(std::io::read_to_string(rest)?, "turn left\n");
         Ok(())
+    });
+}
+
+#[test]
+fn an_answer_is_asked_for_in_a_form_and_judged() {
+    block_on(async {
+        let desk = Desk::new("schema")?;
+        let provider = Provider::start(Vec::new()).await?;
+        provider.script(
+            r#"[{"play": [{"text": {"chunks": ["{\"a\":", "\"x\"}"]}}]}, {"play": [{"text": {"chunks": ["prose"]}}]}]"#,
+        )?;
+        let schema =
+            r#"{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}"#;
+        fs::write(desk.root.join("s.json"), schema)?;
+        let url = provider.base_url();
+        for (said, told) in
+            [("{\"a\":\"x\"}\n", "the answer fits the schema"), ("prose\n", "the answer does not fit the schema")]
+        {
+            let mut command = desk.run(&["--provider", &url, "--schema", "s.json", "answer"])?;
+            let (out, err) = ends_with(&command.env("OPENAI_API_KEY", "sk-1").output().await?, 0);
+            assert_eq!(out, said);
+            assert!(err.lines().any(|line| line == told), "{err}");
+        }
+        let body: Value = serde_json::from_str(&provider.model_requests()[0].body)?;
+        assert_eq!(body["text"]["format"]["schema"], serde_json::from_str::<Value>(schema)?);
+        desk.is_empty()
+    });
+}
+
+#[test]
+fn an_image_stands_behind_the_prompt() {
+    block_on(async {
+        let desk = Desk::new("image")?;
+        let provider = Provider::start(Vec::new()).await?;
+        fs::write(desk.root.join("red"), RED_PNG)?;
+        let url = provider.base_url();
+        let mut command = desk.run(&["--provider", &url, "--image", "red", "what is it?"])?;
+        ends_with(&command.env("OPENAI_API_KEY", "sk-1").output().await?, 0);
+        let body = &provider.model_requests()[0].body;
+        let place = |text: &str| body.find(text);
+        assert!(place("what is it?").is_some() && place("what is it?") < place(RED_PNG_URL), "{body}");
+        desk.is_empty()
     });
 }
 
