@@ -46,7 +46,7 @@ const READS: &[&str] = &[
     "boot_id",
     "call",
     "calls_of",
-    "ended_events",
+    "ended",
     "last_native_turn",
     "last_turns",
     "native_sessions",
