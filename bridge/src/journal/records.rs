@@ -10,16 +10,23 @@ pub(crate) struct SessionRow(pub(super) i64);
 pub(crate) struct TurnRow(pub(super) i64);
 
 #[cfg(test)]
-impl SessionRow {
-    pub(crate) fn of_test(row: i64) -> Self {
-        Self(row)
-    }
-}
-
-#[cfg(test)]
-impl TurnRow {
-    pub(crate) fn of_test(row: i64) -> Self {
-        Self(row)
+impl TurnRecord {
+    /// A Turn of Core's id `t` that has no end, and of which nothing is known.
+    pub(crate) fn of_test() -> Self {
+        let (session, turn_id, executor_id) = (SessionRow(1), "t".into(), "e".into());
+        Self {
+            row: TurnRow(1),
+            start: NewTurn { session, turn_id, number: 1, executor_id, content: [0; 32], created_ms: 0 },
+            native_session_id: None,
+            native_turn_id: None,
+            cancel_cause: None,
+            acknowledged: 0,
+            reserved: 0,
+            events_gone: false,
+            unwritten: 0,
+            end: None,
+            inputs: Vec::new(),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
     past::{Lost, Past},
     recording::Recording,
     storage,
+    supports::Supports,
 };
 use crate::{
     journal::{self, EndRecord, HistoryRecord, NewCall, RESERVED, SessionRow, TurnRow},
@@ -77,6 +78,8 @@ pub(super) struct Active {
     watch: watch::Watch,
     deadlines: Deadlines,
     answer: answer::Answer,
+    /// What it may be given.
+    pub(super) supports: Supports,
 }
 
 /// An end that nobody has seen.
@@ -112,6 +115,7 @@ pub(super) struct Begin {
     pub(super) deadlines: Deadlines,
     /// Judges the final answer, where one of a form is asked for.
     pub(super) judge: Option<Arc<Judge>>,
+    pub(super) supports: Supports,
 }
 
 impl Active {
@@ -142,7 +146,8 @@ impl Active {
             ended: None,
             watch: watch::Watch::new(Instant::now(), begin.max_duration, &shared.limits),
             deadlines: begin.deadlines,
-            answer: answer::Answer::new(begin.judge),
+            answer: answer::Answer::new(begin.number, begin.judge),
+            supports: begin.supports,
         }
     }
 

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::owner::Owner;
+use super::{owner::Owner, supports::Supports};
 use crate::{
     journal::HistoryRecord,
     refusal::{Reason, Refusal},
@@ -52,6 +52,7 @@ pub(super) struct Preparing {
     pub(super) key: Option<SecretString>,
     /// The history that it goes on with, and the instructions that were given to it last.
     pub(super) resume: Option<(Resume, Option<Vec<u8>>)>,
+    pub(super) supports: Supports,
     pub(super) give_up: CancellationToken,
     pub(super) task: tokio::task::JoinHandle<()>,
 }
@@ -67,6 +68,8 @@ pub(super) struct Live {
     pub(super) history: HistoryRecord,
     /// Judges final answers, where they are to be of a form.
     pub(super) judge: Option<Arc<Judge>>,
+    /// What its Turns may be given.
+    pub(super) supports: Supports,
     pub(super) closing: bool,
     /// Orders on their way; at most one for each result of an open call, and a few more.
     pub(super) outbox: VecDeque<Order>,

@@ -13,22 +13,22 @@ const LIMIT: Duration = Duration::from_secs(5);
 const STACK: usize = 16 << 20;
 
 impl Owner {
-    /// Has an answer judged. The verdict comes as news.
-    pub(super) fn begin_judging(&self, judge: Arc<Judge>, answer: String) {
+    /// Has an answer of the Turn of this number judged. The verdict comes as news.
+    pub(super) fn begin_judging(&self, number: u64, judge: Arc<Judge>, answer: String) {
         let internal = self.internal.clone();
         let work = async move {
             let at_work = Arc::clone(&judge);
             let verdict = within(LIMIT, &judge, move || at_work.judge(&answer)).await;
             // Where the Session's task is gone, nobody waits for it.
-            drop(internal.send(Internal::Judged(verdict)).await);
+            drop(internal.send(Internal::Judged { number, verdict }).await);
         };
         drop(tasks::spawn(&self.shared.tracker, tasks::Kind::Judgement, work));
     }
 
     /// Takes a verdict.
-    pub(super) async fn judgement(&mut self, verdict: Option<bool>) {
+    pub(super) async fn judgement(&mut self, number: u64, verdict: Option<bool>) {
         if let Some(turn) = &mut self.turn {
-            turn.judged(verdict).await;
+            turn.judged(number, verdict).await;
         }
         self.follow().await;
     }

@@ -54,6 +54,7 @@ mod standing;
 mod starting;
 mod steering;
 mod storing;
+mod supports;
 mod unsettled;
 
 pub(crate) use assignment::Fence;

@@ -83,8 +83,8 @@ impl Recorded {
 pub(super) enum Internal {
     /// A preparation's work is over.
     Prepared(Prepared),
-    /// A final answer is judged, where that was possible.
-    Judged(Option<bool>),
+    /// The final answer of the Turn of this number is judged, where that was possible.
+    Judged { number: u64, verdict: Option<bool> },
     /// The native home was to be removed.
     HomeRemoved(std::io::Result<()>),
     /// Another Session needs the room of an idle Executor.
@@ -226,7 +226,7 @@ impl Owner {
     async fn news(&mut self, news: Internal) {
         match news {
             Internal::Prepared(prepared) => self.prepared(prepared).await,
-            Internal::Judged(verdict) => self.judgement(verdict).await,
+            Internal::Judged { number, verdict } => self.judgement(number, verdict).await,
             Internal::HomeRemoved(result) => self.home_removed(result),
             Internal::MakeRoom(reply) => self.make_room(reply).await,
         }
@@ -308,7 +308,8 @@ impl Owner {
                 self.slot.order(order);
             }
             if let Some((judge, answer)) = turn.take_answer() {
-                self.begin_judging(judge, answer);
+                let number = turn.number;
+                self.begin_judging(number, judge, answer);
             }
         }
         if self.turn.as_ref().is_some_and(Active::is_over)

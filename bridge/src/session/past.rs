@@ -115,7 +115,7 @@ impl Past {
 /// An input as the journal has it.
 pub(super) fn input_state(of: &InputRecord) -> InputState {
     let phase = inputs::Phase::of(&of.phase, of.detail.as_deref());
-    InputState { input_id: of.input_id.clone(), content: of.hash, phase }
+    InputState { input_id: of.input_id.clone(), content: of.hash, phase, bytes: 0 }
 }
 
 /// What is asked for is not kept any more.

@@ -16,6 +16,7 @@ use super::{
     history, idle,
     owner::Owner,
     preparation::{Grant, ReadyKind, State},
+    supports::Supports,
 };
 use crate::{
     clock,
@@ -35,6 +36,7 @@ struct Wanted {
     configuration: Configuration,
     key: Option<SecretString>,
     resume: Option<Resume>,
+    supports: Supports,
 }
 
 impl Owner {
@@ -73,14 +75,16 @@ impl Owner {
             let harness = self.shared.harnesses.get(configuration.harness.as_str()).cloned();
             let harness = harness.ok_or_else(|| internal("the Harness of a preparation is gone"))?;
             let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
+            let supports = Supports::of(&harness.declare().await, &configuration.placement);
             // A newer credential came for a preparation whose handle is unused (R-PRE-6).
-            return self.retire_for(Wanted { id: preparation_id, content, configuration, key, resume }, &harness).await;
+            let wanted = Wanted { id: preparation_id, content, configuration, key, resume, supports };
+            return self.retire_for(wanted, &harness).await;
         }
 
         if self.is_draining() {
             return Err(drain::draining());
         }
-        let harness = self.admitted(&configuration, key.is_some()).await?;
+        let (harness, supports) = self.admitted(&configuration, key.is_some()).await?;
         self.free()?;
         self.check_storage().await?;
         self.clean_up_again().await;
@@ -108,7 +112,8 @@ impl Owner {
                     return Ok(Progress::Ready(grant));
                 }
                 let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
-                self.retire_for(Wanted { id: preparation_id, content, configuration, key, resume }, &harness).await
+                let wanted = Wanted { id: preparation_id, content, configuration, key, resume, supports };
+                self.retire_for(wanted, &harness).await
             }
             Slot::Unconfirmed(_) => Err(Refusal::new(
                 Reason::CleanupUnconfirmed,
@@ -121,7 +126,7 @@ impl Owner {
                     Err(_full) if self.shared.idle.are_there() => Before::MakeRoom,
                     Err(_full) => return Err(idle::no_room(self.shared.limits.max_executors)),
                 };
-                let wanted = Wanted { id: preparation_id, content, configuration, key, resume };
+                let wanted = Wanted { id: preparation_id, content, configuration, key, resume, supports };
                 self.launch(wanted, &harness, before).await
             }
         }
@@ -141,8 +146,8 @@ impl Owner {
         }
     }
 
-    /// The Harness, when it is there and admits the configuration.
-    async fn admitted(&self, configuration: &Configuration, with_key: bool) -> Answer<Arc<dyn Harness>> {
+    /// The Harness, when it is there and admits the configuration; and what Turns may be given then.
+    async fn admitted(&self, configuration: &Configuration, with_key: bool) -> Answer<(Arc<dyn Harness>, Supports)> {
         let unavailable = |text: String| Refusal::new(Reason::HarnessUnavailable, text).at("configuration.harness");
         let harness = self.shared.harnesses.get(configuration.harness.as_str()).ok_or_else(|| {
             let known: Vec<_> = self.shared.harnesses.keys().copied().collect();
@@ -159,7 +164,7 @@ impl Owner {
                 .with("http_status", 400)
                 .with("public_code", "unsupported_or_invalid_configuration")
         })?;
-        Ok(Arc::clone(harness))
+        Ok((Arc::clone(harness), Supports::of(&declaration, &configuration.placement)))
     }
 
     fn free(&self) -> Answer<()> {
@@ -208,7 +213,7 @@ impl Owner {
     }
 
     async fn launch(&mut self, wanted: Wanted, harness: &Arc<dyn Harness>, before: Before) -> Answer<Progress> {
-        let Wanted { id, content, configuration, key, resume } = wanted;
+        let Wanted { id, content, configuration, key, resume, supports } = wanted;
         let executor_id = format!("exe_{}", uuid::Uuid::now_v7().simple());
         let folder = self.folder();
         let (home, temporary) = (self.home(), folder.join("tmp"));
@@ -254,6 +259,7 @@ impl Owner {
             configuration,
             key,
             resume: resume.map(|resume| (resume, given)),
+            supports,
             give_up,
             task,
         });
@@ -297,6 +303,7 @@ impl Owner {
             return;
         }
         let (configuration, key) = (Arc::clone(&preparing.configuration), preparing.key.take());
+        let supports = preparing.supports;
         let resume = preparing.resume.take();
         match result {
             Ok(executor) => {
@@ -308,6 +315,7 @@ impl Owner {
                     configuration,
                     key,
                     executor,
+                    supports,
                     closing: false,
                     outbox: VecDeque::new(),
                     permit,

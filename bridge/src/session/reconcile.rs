@@ -98,31 +98,14 @@ mod tests {
     use adapters::harness::{Failure, FailureCode, Usage};
 
     use super::*;
-    use crate::{
-        journal::{NewTurn, SessionRow, TurnRow},
-        turn::event::{Discard, SeenMessage},
-    };
+    use crate::turn::event::{Discard, SeenMessage};
 
     fn turn(cancel: Option<&str>) -> TurnRecord {
         TurnRecord {
-            row: TurnRow::of_test(1),
-            start: NewTurn {
-                session: SessionRow::of_test(1),
-                turn_id: "t".into(),
-                number: 1,
-                executor_id: "e".into(),
-                content: [0; 32],
-                created_ms: 0,
-            },
             native_session_id: Some("thread".into()),
             native_turn_id: Some("native".into()),
             cancel_cause: cancel.map(str::to_owned),
-            acknowledged: 0,
-            end: None,
-            reserved: 0,
-            unwritten: 0,
-            events_gone: false,
-            inputs: Vec::new(),
+            ..TurnRecord::of_test()
         }
     }
 

@@ -14,8 +14,14 @@ impl Owner {
         let mut outcomes = Vec::with_capacity(results.len());
         let mut accepted = Vec::new();
         let mut records = Vec::new();
-        for (index, submitted) in results.into_iter().enumerate() {
+        for (index, mut submitted) in results.into_iter().enumerate() {
             let (row, verdict, content) = self.judged(&submitted).await?;
+            // Only a Turn that runs can accept a result.
+            if let (Some(turn), Ok(result)) = (&self.turn, &submitted.result)
+                && let Err(refusal) = turn.supports.result(result)
+            {
+                submitted.result = Err(refusal);
+            }
             if let Some(refusal) = refusal(verdict, &submitted) {
                 let field = refusal.field.clone().map_or_else(String::new, |field| format!(".{field}"));
                 return Err(refusal.at(format!("results[{index}]{field}")).with("index", index));

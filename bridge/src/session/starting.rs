@@ -33,16 +33,17 @@ impl Owner {
         if self.turn.is_some() {
             return Err(Refusal::new(Reason::SessionBusy, "a Turn of the Session runs"));
         }
-        let (native_session_id, deadlines, judge) = match &self.slot {
+        let (native_session_id, deadlines, judge, supports) = match &self.slot {
             Slot::Live(live) if live.executor_id == executor_id && !live.closing => {
                 let deadlines = Deadlines::new(&live.configuration.functions);
-                (live.executor.native_session_id.clone(), deadlines, live.judge.clone())
+                (live.executor.native_session_id.clone(), deadlines, live.judge.clone(), live.supports)
             }
             Slot::Live(_) | Slot::Preparing(_) | Slot::Empty | Slot::Unconfirmed(_) => {
                 return Err(Refusal::new(Reason::HandleExpired, "the Executor of the handle is gone; prepare again")
                     .at("handle"));
             }
         };
+        supports.start(&input)?;
 
         let (session_row, number) = {
             let recorded = self.recorded()?;
@@ -82,6 +83,7 @@ impl Owner {
             max_duration,
             deadlines,
             judge,
+            supports,
         };
         let turn = Active::begin(&self.shared, begin, input);
         let snapshot = turn.snapshot();

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::{Answer, Fence, Reply, SteerRequest, Steered, active::input_refusal, digest, owner::Owner};
-use crate::turn::inputs::{Door, Verdict, judge};
+use crate::turn::inputs::{self, Door, Verdict, judge};
 
 impl Owner {
     /// Takes an input; answers when it is written to the Harness, or when its outcome is known.
@@ -30,7 +30,7 @@ impl Owner {
         let SteerRequest { turn_id, input_id, input } = request;
         let past = &self.past(&turn_id).await?.snapshot;
         let door = if past.cancel_requested { Door::Cancelled } else { Door::Ended };
-        let verdict = judge(&input_id, digest::steer(&input), &past.inputs, door);
+        let verdict = judge(&input_id, digest::steer(&input), inputs::bytes(&input), &past.inputs, door);
         let known = past.inputs.iter().find(|input| input.input_id == input_id && verdict == Verdict::Duplicate);
         match (known, input_refusal(verdict)) {
             (_, Some(refusal)) => Err(refusal),

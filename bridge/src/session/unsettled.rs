@@ -33,10 +33,11 @@ pub(super) async fn proved(shared: &Shared, session: &SessionRecord, turn: &Turn
 pub(super) fn close(turn: &TurnRecord, found: &Recovered, proved: &ProvedInputs) -> (Vec<InputState>, Vec<Event>) {
     let mut events = Vec::new();
     let close = |record| {
-        let InputState { input_id, content, phase } = input_state(record);
+        let state = input_state(record);
+        let InputState { input_id, phase, .. } = state.clone();
         let seen = found.inputs.iter().find(|seen| seen.input_id == input_id);
         if let Some(SeenInput { end: Some(end), .. }) = seen {
-            return InputState { input_id, content, phase: *end };
+            return InputState { phase: *end, ..state };
         }
         let client_id = client_id(&turn.start.turn_id, &input_id);
         let read = proved.read.iter().find(|input| input.client_id == client_id);
@@ -54,7 +55,7 @@ pub(super) fn close(turn: &TurnRecord, found: &Recovered, proved: &ProvedInputs)
             }
             events.extend(closing(&input_id, end, read));
         }
-        InputState { input_id, content, phase: end }
+        InputState { phase: end, ..state }
     };
     let inputs = turn.inputs.iter().map(close).collect();
     (inputs, events)
@@ -74,7 +75,7 @@ fn closing(input_id: &str, end: Phase, read: Option<&ProvedInput>) -> Option<Eve
 mod tests {
     use super::*;
     use crate::{
-        journal::{InputRecord, NewTurn, SessionRow, TurnRow},
+        journal::InputRecord,
         turn::event::{Event, SeenInput},
     };
 
@@ -84,26 +85,7 @@ mod tests {
     fn turn(phase: Phase) -> TurnRecord {
         let detail = phase.detail().map(str::to_owned);
         let input = InputRecord { input_id: "i".into(), hash: [1; 32], phase: phase.name().into(), detail };
-        TurnRecord {
-            row: TurnRow::of_test(1),
-            start: NewTurn {
-                session: SessionRow::of_test(1),
-                turn_id: "t".into(),
-                number: 1,
-                executor_id: "e".into(),
-                content: [0; 32],
-                created_ms: 0,
-            },
-            native_session_id: None,
-            native_turn_id: None,
-            cancel_cause: None,
-            acknowledged: 0,
-            reserved: 0,
-            events_gone: false,
-            unwritten: 0,
-            end: None,
-            inputs: vec![input],
-        }
+        TurnRecord { inputs: vec![input], ..TurnRecord::of_test() }
     }
 
     fn found(seen: Option<Option<Phase>>) -> Recovered {

@@ -1,12 +1,14 @@
 //! The pure state machine of the inputs that are added to a Turn: their phases, and the judgement of a new one (R-STE-1, R-STE-3, R-API-6).
 
-use adapters::harness::InputEvidence;
+use adapters::harness::{InputEvidence, InputPart};
 
 use super::calls::Digest;
 use crate::refusal::Reason;
 
 /// Inputs of a Turn that the Harness may have to take at once.
 pub(crate) const MAX_WAITING: usize = 16;
+/// Bytes of the inputs of a Turn that are not written to the Harness: so many are held in memory, and one input beside them that is.
+pub(crate) const MAX_WAITING_BYTES: usize = 64 << 20;
 /// Inputs of a Turn.
 pub(crate) const MAX_INPUTS: usize = 256;
 
@@ -77,6 +79,17 @@ pub(crate) struct InputState {
     pub(crate) content: Digest,
     /// Where it is.
     pub(crate) phase: Phase,
+    /// Bytes of its texts and images, which are held until it is written; nothing for one of an earlier run.
+    pub(crate) bytes: usize,
+}
+
+/// Bytes of the texts and images of an input.
+pub(crate) fn bytes(of: &[InputPart]) -> usize {
+    let bytes = |part: &InputPart| match part {
+        InputPart::Text(text) => text.len(),
+        InputPart::Image(image) => image.data.len(),
+    };
+    of.iter().map(bytes).sum()
 }
 
 /// What stands beside the native message of an input: no other input of a Session has the same, since no id of Core holds the stroke.
@@ -99,7 +112,7 @@ pub(crate) enum Verdict {
     Ended,
     /// The Turn has had as many as it may have.
     Limit,
-    /// Too many wait for the Harness.
+    /// Too many wait for the Harness, or too large ones.
     Busy,
 }
 
@@ -116,7 +129,7 @@ pub(crate) enum Door {
 
 /// Judges an input against those that its Turn has had; the first case that matches is the answer. What is known is answered whatever became
 /// of the Turn.
-pub(crate) fn judge(input_id: &str, content: Digest, had: &[InputState], door: Door) -> Verdict {
+pub(crate) fn judge(input_id: &str, content: Digest, bytes: usize, had: &[InputState], door: Door) -> Verdict {
     let known = had.iter().find(|input| input.input_id == input_id);
     match (known, door) {
         (Some(known), _) if known.content == content => Verdict::Duplicate,
@@ -127,8 +140,14 @@ pub(crate) fn judge(input_id: &str, content: Digest, had: &[InputState], door: D
         (None, Door::Open) if had.iter().filter(|input| !input.phase.is_closed()).count() >= MAX_WAITING => {
             Verdict::Busy
         }
+        (None, Door::Open) if held(had).saturating_add(bytes) > MAX_WAITING_BYTES => Verdict::Busy,
         (None, Door::Open) => Verdict::Taken,
     }
+}
+
+/// Bytes of the inputs that are not written.
+fn held(had: &[InputState]) -> usize {
+    had.iter().filter(|input| input.phase == Phase::Received).map(|input| input.bytes).sum()
 }
 
 #[cfg(test)]
@@ -146,7 +165,7 @@ mod tests {
     ];
 
     fn inputs(count: usize, phase: Phase) -> Vec<InputState> {
-        (0..count).map(|n| InputState { input_id: format!("i-{n}"), content: [1; 32], phase }).collect()
+        (0..count).map(|n| InputState { input_id: format!("i-{n}"), content: [1; 32], phase, bytes: 1 }).collect()
     }
 
     #[test]
@@ -163,15 +182,15 @@ mod tests {
         for phase in ALL {
             for door in [Door::Open, Door::Cancelled, Door::Ended] {
                 let had = inputs(MAX_INPUTS, phase);
-                assert_eq!(judge("i-3", [1; 32], &had, door), Verdict::Duplicate);
-                assert_eq!(judge("i-3", [2; 32], &had, door), Verdict::Conflict);
+                assert_eq!(judge("i-3", [1; 32], 1, &had, door), Verdict::Duplicate);
+                assert_eq!(judge("i-3", [2; 32], 1, &had, door), Verdict::Conflict);
             }
         }
     }
 
     #[test]
     fn a_new_input_is_taken_while_the_turn_has_room_for_it() {
-        let new = |had: &[InputState], door| judge("new", [1; 32], had, door);
+        let new = |had: &[InputState], door| judge("new", [1; 32], 1, had, door);
         let done = Phase::Accepted(InputEvidence::Consumed);
         assert_eq!(new(&[], Door::Open), Verdict::Taken);
         assert_eq!(new(&[], Door::Cancelled), Verdict::Cancelled);
@@ -182,5 +201,18 @@ mod tests {
         }
         assert_eq!(new(&inputs(MAX_INPUTS - 1, done), Door::Open), Verdict::Taken);
         assert_eq!(new(&inputs(MAX_INPUTS, done), Door::Open), Verdict::Limit);
+    }
+
+    #[test]
+    fn what_waits_to_be_written_has_a_bound_in_bytes() {
+        let large = |phase| [InputState { bytes: MAX_WAITING_BYTES - 10, ..inputs(1, phase).remove(0) }];
+        let new = |bytes, phase| judge("new", [1; 32], bytes, &large(phase), Door::Open);
+        assert_eq!(new(10, Phase::Received), Verdict::Taken);
+        assert_eq!((new(11, Phase::Received), new(usize::MAX, Phase::Received)), (Verdict::Busy, Verdict::Busy));
+        // What is written is not held any more.
+        for phase in ALL.into_iter().filter(|phase| *phase != Phase::Received) {
+            assert_eq!(new(11, phase), Verdict::Taken, "{phase:?}");
+        }
+        assert_eq!(bytes(&["abc".into(), "de".into()]), 5);
     }
 }

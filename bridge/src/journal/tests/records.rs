@@ -78,7 +78,7 @@ async fn a_history_stays_whatever_becomes_of_the_assignment() {
     journal.close().await;
     let journal = folder.journal();
     assert_eq!(journal.sessions().await.unwrap()[0].1.history, Some(history(Some(vec![3; 32]))));
-    let nobody = SessionRow::of_test(99);
+    let nobody = SessionRow(99);
     assert!(matches!(journal.put_history(nobody, history(None)).await, Err(Error::Misfit(_))));
 }
 

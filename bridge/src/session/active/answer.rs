@@ -18,6 +18,8 @@ use crate::{
 /// What is known of the final answer.
 #[derive(Debug)]
 pub(super) struct Answer {
+    /// The number of its Turn.
+    number: u64,
     /// None where nothing is to be judged.
     judge: Option<Arc<Judge>>,
     state: State,
@@ -38,8 +40,8 @@ enum State {
 }
 
 impl Answer {
-    pub(super) fn new(judge: Option<Arc<Judge>>) -> Self {
-        Self { judge, state: State::Open(None), end: None }
+    pub(super) fn new(number: u64, judge: Option<Arc<Judge>>) -> Self {
+        Self { number, judge, state: State::Open(None), end: None }
     }
 
     /// Takes notice of a report.
@@ -77,6 +79,16 @@ impl Answer {
             State::Open(_) | State::Complete(_) | State::AtJudge | State::Judged(_) => Some((end, abandoned)),
         }
     }
+
+    /// Takes the judgement of the Turn of this number, and gives back the end that waits for it. A Turn that was not completed does not wait,
+    /// so the judgement of an earlier one may come to the next.
+    fn judged(&mut self, number: u64, verdict: Option<bool>) -> Option<(End, AbandonReason)> {
+        if number != self.number {
+            return None;
+        }
+        self.state = State::Judged(verdict);
+        self.end.take()
+    }
 }
 
 impl Active {
@@ -87,10 +99,9 @@ impl Active {
         Some((Arc::clone(judge), answer))
     }
 
-    /// Takes the judgement; the end that waits for it follows.
-    pub(in crate::session) async fn judged(&mut self, verdict: Option<bool>) {
-        self.answer.state = State::Judged(verdict);
-        if let Some((end, abandoned)) = self.answer.end.take() {
+    /// Takes the judgement of the Turn of this number; the end that waits for it follows.
+    pub(in crate::session) async fn judged(&mut self, number: u64, verdict: Option<bool>) {
+        if let Some((end, abandoned)) = self.answer.judged(number, verdict) {
             self.finish(end, abandoned).await;
         }
     }
@@ -130,7 +141,7 @@ mod tests {
 
     #[track_caller]
     fn check(reports: &[Report], want: Option<&str>) {
-        let mut answer = Answer::new(Some(Arc::new(Judge::new("{}"))));
+        let mut answer = Answer::new(1, Some(Arc::new(Judge::new("{}"))));
         for report in reports {
             answer.heard(report);
         }
@@ -153,9 +164,8 @@ mod tests {
         check(&[message("a", None), Report::Proved(NativeEnd::Completed { finish: None, at: None })], Some("a"));
     }
 
-    #[test]
-    fn only_a_completed_turn_waits_and_tells_what_was_judged() {
-        let end = |status| End {
+    fn end(status: Status) -> End {
+        End {
             status,
             finish: None,
             native_at: None,
@@ -163,8 +173,29 @@ mod tests {
             reconciled: false,
             tool_errors: Vec::new(),
             output_matches: None,
-        };
-        let in_state = |state| Answer { state, ..Answer::new(Some(Arc::new(Judge::new("{}")))) };
+        }
+    }
+
+    fn in_state(state: State) -> Answer {
+        Answer { state, ..Answer::new(2, Some(Arc::new(Judge::new("{}")))) }
+    }
+
+    #[test]
+    fn a_judgement_of_an_earlier_turn_says_nothing_of_this_one() {
+        for state in [|| State::Open(Some("b".into())), || State::Complete("b".into()), || State::AtJudge] {
+            let mut answer = in_state(state());
+            assert_eq!(answer.judged(1, Some(false)), None);
+            assert_eq!(answer.state, state());
+        }
+        let mut answer = in_state(State::AtJudge);
+        assert_eq!(answer.hold(end(Status::Completed), AbandonReason::TurnEnded), None);
+        assert_eq!(answer.judged(1, Some(false)), None);
+        let waited = Some((end(Status::Completed), AbandonReason::TurnEnded));
+        assert_eq!((answer.judged(2, Some(true)), answer.state), (waited, State::Judged(Some(true))));
+    }
+
+    #[test]
+    fn only_a_completed_turn_waits_and_tells_what_was_judged() {
         let unknown = || Status::Unknown(crate::turn::event::UnknownCause::Unsettled);
         let told = |state, status| {
             in_state(state).hold(end(status), AbandonReason::TurnEnded).map(|(end, _)| end.output_matches)

@@ -31,13 +31,14 @@ impl Active {
         content: Digest,
         input: Vec<InputPart>,
     ) -> Answer<bool> {
-        let verdict = self.machine.judge_input(input_id, content);
+        let verdict = self.machine.judge_input(input_id, content, &input);
         if let Some(refusal) = refusal(verdict) {
             return Err(refusal);
         }
         if verdict == Verdict::Duplicate {
             return Ok(true);
         }
+        self.supports.steer(&input)?;
         // ORDER: on disk before the Harness can see it, so that it is never written twice (R-STE-3, R-DUR-1).
         let stored = self.shared.journal.insert_input(self.row, input_id, content).await;
         stored.map_err(|error| storage(&error))?;
@@ -90,7 +91,7 @@ impl Active {
 
 /// An input as the journal keeps it.
 pub(in crate::session) fn record(of: &InputState) -> InputRecord {
-    let InputState { input_id, content, phase } = of;
+    let InputState { input_id, content, phase, .. } = of;
     let detail = phase.detail().map(str::to_owned);
     InputRecord { input_id: input_id.clone(), hash: *content, phase: phase.name().to_owned(), detail }
 }
@@ -107,6 +108,7 @@ pub(in crate::session) fn refusal(verdict: Verdict) -> Option<Refusal> {
         Verdict::Cancelled => conflict(Reason::TurnCancelled, "the Turn was cancelled"),
         Verdict::Ended => conflict(Reason::TurnEnded, "the Turn is over, or about to be"),
         Verdict::Limit => Refusal::new(Reason::InputLimit, format!("a Turn takes {MAX_INPUTS} inputs")),
-        Verdict::Busy => Refusal::new(Reason::InputBusy, "too many inputs wait for the Harness").with("retry_ms", 250),
+        Verdict::Busy => Refusal::new(Reason::InputBusy, "too many inputs wait for the Harness, or too large ones")
+            .with("retry_ms", 250),
     })
 }

@@ -8,7 +8,7 @@ use crate::{
     turn::{
         calls::Digest,
         event::{CancelCause, Event},
-        inputs::{Door, InputState, Phase, Verdict, judge},
+        inputs::{self, Door, InputState, Phase, Verdict, judge},
     },
 };
 
@@ -24,18 +24,19 @@ impl Turn {
     }
 
     /// Judges an input that is to be added.
-    pub(crate) fn judge_input(&self, input_id: &str, content: Digest) -> Verdict {
+    pub(crate) fn judge_input(&self, input_id: &str, content: Digest, input: &[InputPart]) -> Verdict {
         let door = match self.state {
             _ if self.cancel == Some(CancelCause::Requested) => Door::Cancelled,
             State::Starting | State::Running if !self.is_stopping() => Door::Open,
             State::Starting | State::Running | State::Settling(_) | State::Ended(_) => Door::Ended,
         };
-        judge(input_id, content, &self.inputs, door)
+        judge(input_id, content, inputs::bytes(input), &self.inputs, door)
     }
 
     /// An input that is on disk.
     pub(super) fn steer(&mut self, input_id: String, content: Digest, input: Vec<InputPart>) -> Vec<Effect> {
-        self.inputs.push(InputState { input_id: input_id.clone(), content, phase: Phase::Received });
+        let bytes = inputs::bytes(&input);
+        self.inputs.push(InputState { input_id: input_id.clone(), content, phase: Phase::Received, bytes });
         vec![Effect::Steer { input_id, input }]
     }
 

@@ -3,6 +3,7 @@
 use adapters::harness::{InputEvidence, InputRefusal};
 
 use super::*;
+use crate::turn::inputs::{MAX_WAITING_BYTES, Verdict};
 
 fn steer(id: &str) -> Input {
     Input::Steer { input_id: id.into(), content: [1; 32], input: vec!["text".into()] }
@@ -88,4 +89,18 @@ fn a_turn_that_writes_an_input_does_more_than_wait() {
     // What is written waits for the call as the Turn does.
     turn.on(written_input("a")).unwrap();
     assert!(turn.only_waits());
+}
+
+#[test]
+fn what_is_given_and_not_written_makes_others_wait_by_its_size() {
+    let mut turn = Turn::new("thread".into(), "s/t".into());
+    let large = || vec![InputPart::Text("x".repeat(MAX_WAITING_BYTES / 2 + 1))];
+    turn.on(started()).unwrap();
+    assert_eq!(turn.judge_input("a", [1; 32], &large()), Verdict::Taken);
+    turn.on(Input::Steer { input_id: "a".into(), content: [1; 32], input: large() }).unwrap();
+    assert_eq!(turn.judge_input("b", [2; 32], &large()), Verdict::Busy);
+    // What is known is answered whatever waits.
+    assert_eq!(turn.judge_input("a", [1; 32], &large()), Verdict::Duplicate);
+    turn.on(written_input("a")).unwrap();
+    assert_eq!(turn.judge_input("b", [2; 32], &large()), Verdict::Taken);
 }
