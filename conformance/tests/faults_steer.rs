@@ -30,6 +30,15 @@ async fn started(rig: &Rig, child: &FaultChild, program: Program) -> anyhow::Res
     Ok(session)
 }
 
+/// A Turn that ends well, and that an input is added to while the child plays these steps.
+async fn steered(rig: &Rig, child: &FaultChild, steps: Value) -> anyhow::Result<(Session, Observed)> {
+    let session = started(rig, child, program(steps)?).await?;
+    session.steer("t-1", "i-1", text_input("turn left")).await?;
+    let seen = observed(&session).await?;
+    seen.completed()?;
+    Ok((session, seen))
+}
+
 async fn observed(session: &Session) -> anyhow::Result<Observed> {
     Observed::default().to_the_end(&mut session.turn_events("t-1")).await
 }
@@ -50,19 +59,16 @@ fn an_input_that_is_not_taken_now_is_written_again() {
             "data": {"codexErrorInfo": {"activeTurnNotSteerable": {"turnKind": "compact"}}}});
         let read = json!({"read": {"method": "turn/steer"}});
         let user = json!({"type": "userMessage", "id": "u2", "clientId": "t-1/i-1", "content": []});
-        let session = started(
+        let (_, seen) = steered(
             rig,
             &child,
-            program(json!([
+            json!([
                 read, {"error": busy}, read, {"error": compact}, read, {"result": {"turnId": "${turn}"}},
                 {"line": {"method": "item/completed",
                     "params": {"threadId": "${thread}", "turnId": "${turn}", "item": user}}},
-            ]))?,
+            ]),
         )
         .await?;
-        session.steer("t-1", "i-1", text_input("turn left")).await?;
-        let seen = observed(&session).await?;
-        seen.completed()?;
         let accepted = seen.kinds().find_map(|kind| match kind {
             Kind::InputAccepted(e) => Some((&*e.input_id, &*e.native_id)),
             _ => None,
@@ -84,11 +90,8 @@ fn an_input_that_the_harness_refuses_is_refused_while_the_turn_goes_on() {
             ("this is beyond me, see https://example.com/help", Reason::Unsupported),
         ] {
             let refusal = json!({"code": -32600, "message": message});
-            let session =
-                started(rig, &child, program(json!([{"read": {"method": "turn/steer"}}, {"error": refusal}]))?).await?;
-            session.steer("t-1", "i-1", text_input("turn left")).await?;
-            let seen = observed(&session).await?;
-            seen.completed()?;
+            let steps = json!([{"read": {"method": "turn/steer"}}, {"error": refusal}]);
+            let (session, seen) = steered(rig, &child, steps).await?;
             let refused = seen.kinds().find_map(|kind| if let Kind::InputRefused(e) = kind { Some(e) } else { None });
             let refused = refused.context("it was not refused")?;
             assert_eq!((refused.reason(), &*refused.input_id), (reason, "i-1"), "{message}");
@@ -97,6 +100,24 @@ fn an_input_that_the_harness_refuses_is_refused_while_the_turn_goes_on() {
             let turn = session.turn("t-1").await?;
             assert_eq!((turn.inputs[0].phase(), turn.inputs[0].refusal()), (InputPhase::Refused, reason));
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_input_whose_evidence_cannot_be_read_is_not_called_refused() {
+    scenario("fault_steer_unreadable", &["R-STE-3"], setup(), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let item = json!({"type": "userMessage", "id": "u2", "clientId": ["t-1/i-1"], "content": []});
+        let steps = json!([
+            {"read": {"method": "turn/steer"}}, {"result": {"turnId": "${turn}"}},
+            {"line": {"method": "item/completed",
+                "params": {"threadId": "${thread}", "turnId": "${turn}", "item": item}}},
+        ]);
+        let (session, seen) = steered(rig, &child, steps).await?;
+        let unknown = seen.kinds().filter(|kind| matches!(kind, Kind::InputOutcomeUnknown(_))).count();
+        assert_eq!(unknown, 1, "{:?}", seen.story());
+        assert_eq!(session.turn("t-1").await?.inputs[0].phase(), InputPhase::OutcomeUnknown);
         Ok(())
     });
 }

@@ -79,7 +79,8 @@ impl Calls {
         let (name, arguments) = name.zip(arguments)?;
         // What is no JSON is never asked for, and a native tool's call is none of ours.
         let is_ours = self.declared.contains(&name) && serde_json::from_str::<&RawValue>(&arguments).is_ok();
-        if is_ours && (self.told.len() < TOLD || self.told.contains_key(&call_id)) {
+        let is_awaited = is_ours && !self.calls.contains_key(&call_id);
+        if is_awaited && (self.told.len() < TOLD || self.told.contains_key(&call_id)) {
             self.told.entry(call_id).and_modify(|told| *told = None).or_insert(Some(arguments));
         }
         None
@@ -106,7 +107,7 @@ impl Calls {
         }
         let Some(call) = self.calls.get_mut(&params.call_id) else {
             let (call_id, name) = (params.call_id, params.tool);
-            let told = self.told.get_mut(&call_id).and_then(Option::take);
+            let told = self.told.remove(&call_id).flatten();
             let (exact, shown) = (told.is_some(), told.unwrap_or_else(|| arguments.clone()));
             let report = Report::Call { call_id: call_id.clone(), name: name.clone(), arguments: shown, exact };
             let call =

@@ -45,8 +45,7 @@ impl Owner {
                 Ok(Some(notification)) => self.notified(notification).await,
                 Ok(None) => self.skipped.unknown += 1,
                 Err(error) => {
-                    self.skipped.malformed += 1;
-                    self.items.unread();
+                    self.unread();
                     tracing::debug!(%method, column = error.column(), "skipped a notification that does not fit");
                 }
             },
@@ -56,10 +55,17 @@ impl Owner {
                 None => self.skipped.late += 1,
             },
             Err(malformed) => {
-                self.skipped.malformed += 1;
+                self.unread();
                 tracing::debug!(%malformed, "skipped a line");
             }
         }
+    }
+
+    /// Something could not be read: it may have been a message, or the evidence for an input (R-STE-3).
+    fn unread(&mut self) {
+        self.skipped.malformed += 1;
+        self.items.unread();
+        self.steering.inputs.doubt();
     }
 
     async fn answered(&mut self, asked: Asked, outcome: Result<&RawValue, RpcError>) {
@@ -151,10 +157,7 @@ impl Owner {
             }
             wire::Notification::ItemStarted(notice) => match wire::Item::read(&notice.item) {
                 Ok(item) => self.items.started(item, &mut reports),
-                Err(_) => {
-                    self.items.unread();
-                    false
-                }
+                Err(_) => return self.unread(),
             },
             wire::Notification::ItemCompleted(notice) => match wire::Item::read(&notice.item) {
                 Ok(wire::Item::Call(item)) => {
@@ -166,10 +169,7 @@ impl Owner {
                     true
                 }
                 Ok(item) => self.items.completed(item, &mut reports),
-                Err(_) => {
-                    self.items.unread();
-                    false
-                }
+                Err(_) => return self.unread(),
             },
             wire::Notification::Raw(notice) => {
                 reports.extend(self.calls.told(notice.item));

@@ -34,6 +34,12 @@ pub(super) struct Kept {
     pub(super) mock: bool,
 }
 
+/// What every version of the file has.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
 impl Kept {
     /// Leaves it in a state folder.
     pub(super) fn write(&self, state: &Path) -> io::Result<()> {
@@ -68,11 +74,14 @@ impl Run {
             }
             _ => refuse(format!("{}: {error}", state.join(FILE).display())),
         })?;
-        match serde_json::from_str::<Kept>(&text) {
-            Ok(kept) if kept.version == VERSION => Ok(Self { session_id: session_id.into(), state, kept }),
-            Ok(kept) => Err(refuse(format!("was left by another version (file version {})", kept.version))),
-            Err(error) => Err(refuse(format!("{}: {error}", state.join(FILE).display()))),
+        let unread = |error| refuse(format!("{}: {error}", state.join(FILE).display()));
+        // The version first: another one may have other members.
+        let Version { version } = serde_json::from_str(&text).map_err(unread)?;
+        if version != VERSION {
+            return Err(refuse(format!("was left by another version (file version {version})")));
         }
+        let kept = serde_json::from_str(&text).map_err(unread)?;
+        Ok(Self { session_id: session_id.into(), state, kept })
     }
 }
 
@@ -108,6 +117,10 @@ mod tests {
         assert_eq!(written, r#"{"version":1,"workspace":"/w","provider":"https://p/v1","model":"m","mock":false}"#);
         fs::write(state.join(FILE), written.replace(":1,", ":2,")).unwrap();
         assert!(find(&id).unwrap_err().contains("another version"));
+        fs::write(state.join(FILE), r#"{"version":2,"harness":"other"}"#).unwrap();
+        assert!(find(&id).unwrap_err().contains("another version (file version 2)"));
+        fs::write(state.join(FILE), written.replace("\"model\"", "\"modell\"")).unwrap();
+        assert!(find(&id).unwrap_err().contains("modell"));
         fs::write(state.join(FILE), "{").unwrap();
         assert!(find(&id).unwrap_err().contains(FILE));
         for odd in ["", "run-", "other", "../run-1", &format!("run-{}/..", Uuid::nil()), &format!("{id}/")] {

@@ -231,8 +231,13 @@ impl Inputs {
         self.count += 1;
         let (controls, id) = (controls.clone(), format!("input-{}", self.count));
         self.on_its_way.spawn(async move {
-            let answer = controls.steer(id.clone(), text).await;
-            (id, answer)
+            loop {
+                let answer = controls.steer(id.clone(), text.clone()).await;
+                match answer.as_ref().err().and_then(later) {
+                    Some(after) => time::sleep(after).await,
+                    None => return (id, answer),
+                }
+            }
         });
     }
 
@@ -240,6 +245,12 @@ impl Inputs {
     async fn next(&mut self) -> Option<Steered> {
         self.on_its_way.join_next().await.and_then(Result::ok)
     }
+}
+
+/// After how long the bridge may have room for the input that it had none for: as many as may wait do, or the Session has too much to do.
+fn later(error: &client::Error) -> Option<Duration> {
+    let is_full = matches!(error.reason(), Some(v1::Reason::InputBusy | v1::Reason::Overloaded));
+    error.refusal().filter(|_| is_full)?.retry_after
 }
 
 /// What the events of the Turn do not tell of an input: that there is none, since the bridge refused the call.

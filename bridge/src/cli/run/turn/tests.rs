@@ -21,6 +21,8 @@ struct Scripted {
     inputs: mpsc::Sender<(String, String)>,
     /// How often a cancel answers that it is still pending.
     pending: Arc<AtomicU32>,
+    /// How often there is no room for one of the inputs.
+    busy: Arc<AtomicU32>,
 }
 
 impl Controls for Scripted {
@@ -32,6 +34,19 @@ impl Controls for Scripted {
     async fn steer(&self, input_id: String, text: String) -> Result<v1::TurnInput, client::Error> {
         if text == "lost" {
             return Err(client::Error::Transport { message: "it is gone".into(), source: None });
+        }
+        if text == "one too many"
+            && self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+        {
+            return Err(client::Error::Refused(Box::new(client::Refusal {
+                code: client::Code::ResourceExhausted,
+                reason: Some(v1::Reason::InputBusy),
+                reason_text: "INPUT_BUSY".into(),
+                message: String::new(),
+                fields: Vec::new(),
+                metadata: Default::default(),
+                retry_after: Some(Duration::from_millis(1)),
+            })));
         }
         self.inputs.send((input_id, text)).await.unwrap();
         Ok(v1::TurnInput::default())
@@ -97,7 +112,13 @@ async fn play(functions: Functions, pending: u32, test: impl AsyncFnOnce(Stage))
     let (interrupts, interrupted) = mpsc::channel(16);
     let (input, inputs) = mpsc::channel(1);
     let (lines, typed) = mpsc::channel(16);
-    let controls = Scripted { results, cancels: cancel, inputs: input, pending: Arc::new(pending.into()) };
+    let controls = Scripted {
+        results,
+        cancels: cancel,
+        inputs: input,
+        pending: Arc::new(pending.into()),
+        busy: Arc::new(2.into()),
+    };
     let wishes = Wishes { interrupts: received(interrupted), lines: received(typed) };
     let mut err = Vec::new();
     let mut screen = Screen::new(Style::Plain, tokio::io::sink(), &mut err);
@@ -248,6 +269,20 @@ async fn lines_are_inputs_in_their_order_until_a_cancel() {
 }
 
 #[tokio::test]
+async fn a_line_that_finds_no_room_is_sent_again_before_the_next_one() {
+    let (outcome, err) = play(Functions::default(), 0, async |mut stage| {
+        for line in ["one too many", "the next"] {
+            stage.lines.send(Ok(line.into())).await.unwrap();
+        }
+        assert_eq!(stage.inputs.recv().await, Some(("input-1".into(), "one too many".into())));
+        assert_eq!(stage.inputs.recv().await, Some(("input-2".into(), "the next".into())));
+        stage.end(v1::TurnStatus::Completed).await;
+    })
+    .await;
+    assert_eq!((outcome, err), (Outcome::Completed, String::new()));
+}
+
+#[tokio::test]
 async fn lines_that_cannot_be_read_end_nothing() {
     let (outcome, err) = play(Functions::default(), 0, async |mut stage| {
         stage.lines.send(Err(io::Error::other("a line is not UTF-8"))).await.unwrap();
@@ -296,7 +331,7 @@ async fn a_reader_that_goes_away_cancels_the_turn() {
     let (cancel, mut cancels) = mpsc::channel(1);
     let (events, sent) = mpsc::channel(1);
     let (inputs, _inputs) = mpsc::channel(1);
-    let controls = Scripted { results, cancels: cancel, inputs, pending: Arc::default() };
+    let controls = Scripted { results, cancels: cancel, inputs, pending: Arc::default(), busy: Arc::default() };
     let mut screen = Screen::new(Style::Json, writer, Vec::new());
     let test = async {
         events.send(v1::Event::default()).await.unwrap();
