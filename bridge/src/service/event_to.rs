@@ -276,7 +276,6 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
         reconciled: end.reconciled,
         tool_errors: end.tool_errors.iter().map(tool_error).collect(),
         output_matches_schema: end.output_matches,
-        finish_reason: String::new(),
     }
 }
 

@@ -70,15 +70,15 @@ async fn round(registry: &Registry, retention: Retention) -> journal::Result<boo
         registry.forget(&key(&session), before).await;
     }
     let stored = journal.stored_events(ROUND).await?;
-    more |= stored.len() == ROUND;
-    let_go_of_stored(registry, &stored).await?;
+    more |= let_go_of_stored(registry, &stored).await? && stored.len() == ROUND;
     let ended = journal.ended_events(ROUND).await?;
     more |= remove_events(registry, &ended, before, retention.state_bytes).await?;
     Ok(more)
 }
 
-/// Removes the files of Turns whose events Core has stored: an acknowledgement does that itself, unless the daemon dies in between.
-async fn let_go_of_stored(registry: &Registry, stored: &[EndedEvents]) -> journal::Result<()> {
+/// Removes the files of Turns whose events Core has stored: an acknowledgement does that itself, unless the daemon dies in between. False where a file
+/// stays, which is tried again with the next ordinary round.
+async fn let_go_of_stored(registry: &Registry, stored: &[EndedEvents]) -> journal::Result<bool> {
     let shared = registry.shared();
     let mut gone = Vec::new();
     for turn in stored {
@@ -89,7 +89,11 @@ async fn let_go_of_stored(registry: &Registry, stored: &[EndedEvents]) -> journa
             Err(error) => tracing::warn!(path = %path.display(), %error, "an acknowledged file could not be removed"),
         }
     }
-    if gone.is_empty() { Ok(()) } else { shared.journal.events_gone(gone).await }
+    let all = gone.len() == stored.len();
+    if !gone.is_empty() {
+        shared.journal.events_gone(gone).await?;
+    }
+    Ok(all)
 }
 
 /// The file of a Turn.

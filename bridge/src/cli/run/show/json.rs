@@ -213,7 +213,6 @@ fn turn_ended(ended: &v1::TurnEnded) -> Object {
         .with("reconciled", ended.reconciled)
         .with("tool_errors", Value::list(&ended.tool_errors, tool_error))
         .with("output_matches_schema", ended.output_matches_schema)
-        .with("finish_reason", &ended.finish_reason)
 }
 
 fn tool_error(error: &v1::ToolError) -> Object {

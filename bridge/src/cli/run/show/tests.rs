@@ -346,8 +346,8 @@ async fn every_kind_of_event_has_its_line_of_json() {
     {23,"input_accepted":{"input_id":"i","evidence":"consumed","native_id":"n"}}
     {24,"input_refused":{"input_id":"i","reason":"turn_ended","message":""}}
     {25,"input_outcome_unknown":{"input_id":"i"}}
-    {26,"turn_ended":{"status":"completed","reconciled":false,"tool_errors":[{"call_id":"c1","name":"find","code":"not_executed","message":"no\nserver"}],"output_matches_schema":false,"finish_reason":""}}
-    {27,"turn_ended":{"status":"failed","failure":{"code":"harness_exited","message":"","exit_code":1},"reconciled":false,"tool_errors":[],"finish_reason":""}}
+    {26,"turn_ended":{"status":"completed","reconciled":false,"tool_errors":[{"call_id":"c1","name":"find","code":"not_executed","message":"no\nserver"}],"output_matches_schema":false}}
+    {27,"turn_ended":{"status":"failed","failure":{"code":"harness_exited","message":"","exit_code":1},"reconciled":false,"tool_errors":[]}}
     "#);
 }
 
