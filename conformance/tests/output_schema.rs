@@ -2,8 +2,8 @@
 
 use conformance::child::codex;
 use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result};
-use proto::client::{Error, Session};
-use proto::v1::{self, FailureCode, Reason, output_format::Format};
+use proto::client::{Error, Session, text_input};
+use proto::v1::{self, FailureCode, Reason, event::Kind, output_format::Format};
 
 /// Order and numbers of a schema are its author's; Codex spells characters of texts as themselves.
 const SCHEMA: &str = r#"{"type":"object","required":["z","a"],"properties":{"z":{"type":"number","maximum":1.50,"minimum":-9223372036854775808},"a":{"type":"string","description":"\u00e9"}},"additionalProperties":false,"x-long":0.12345678901234567890123}"#;
@@ -92,6 +92,28 @@ fn without_a_workspace_a_schema_is_asked_for_too() {
         for request in rig.provider.model_requests() {
             assert!(request.body.contains(r#""type":"json_schema""#), "{}", request.body);
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_input_that_is_added_joins_under_the_schema() {
+    scenario("output_schema_steered", &["R-CTL-3", "R-STE-2"], Setup::outer(), async |rig| {
+        let half = r#"{"match": "think", "play": [{"text": {"chunks": ["{"], "open": true}}, {"gate": "never"}]}"#;
+        rig.provider.script(&format!("[{half}, {}]", says("{}")))?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, with_schema(rig, SCHEMA), "t-1", "think").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        session.steer("t-1", "i-1", text_input("turn left")).await?;
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        // The answer is judged, and lacks what the schema requires.
+        assert_eq!((seen.messages(), seen.end()?.output_matches_schema), (vec!["{}"], Some(false)));
+        let requests = rig.provider.model_requests();
+        let formats: Vec<_> = requests.iter().map(|request| request.json()["text"]["format"].clone()).collect();
+        assert_eq!((formats.len(), &formats[0]), (2, &formats[1]));
+        assert!(formats[1]["schema"].is_object() && requests[1].body.contains("turn left"), "{}", requests[1].body);
         Ok(())
     });
 }
