@@ -27,6 +27,17 @@ fn folder(name: &str) -> PathBuf {
     folder.canonicalize().unwrap()
 }
 
+/// A workspace of a machine that isolates it, without a key.
+fn outer(workspace: &Path) -> Surroundings<'_> {
+    Surroundings {
+        place: Place::Workspace(workspace),
+        isolation: Isolation::Outer,
+        trust_workspace: false,
+        model_key: None,
+        resume: None,
+    }
+}
+
 fn params(workspace: &Path, surroundings: &Surroundings<'_>) -> String {
     let configuration = configuration(workspace);
     serde_json::to_string(&thread_start(&configuration, surroundings).unwrap()).unwrap()
@@ -46,13 +57,7 @@ fn the_mark_is_quoted() {
 fn the_parameters_of_a_thread_are_as_reviewed() {
     let key = SecretString::from("sk-canary");
     let workspace = Path::new("/nowhere/w");
-    let outer = Surroundings {
-        place: Place::Workspace(workspace),
-        isolation: Isolation::Outer,
-        trust_workspace: false,
-        model_key: Some(&key),
-        resume: None,
-    };
+    let outer = Surroundings { model_key: Some(&key), ..outer(workspace) };
     insta::assert_snapshot!(params(workspace, &outer).replace(",\"", ",\n\""));
 }
 
@@ -133,13 +138,7 @@ fn without_a_key_and_with_the_native_sandbox() {
 #[test]
 fn schemas_keep_their_text() {
     let workspace = Path::new("/nowhere/w");
-    let outer = Surroundings {
-        place: Place::Workspace(workspace),
-        isolation: Isolation::Outer,
-        trust_workspace: false,
-        model_key: None,
-        resume: None,
-    };
+    let outer = outer(workspace);
     let schema = configuration(workspace).functions.remove(0).parameters;
     assert!(params(workspace, &outer).contains(&schema));
 }
@@ -147,13 +146,7 @@ fn schemas_keep_their_text() {
 #[test]
 fn empty_instructions_replace_and_add_nothing() {
     let workspace = Path::new("/nowhere/w");
-    let outer = Surroundings {
-        place: Place::Workspace(workspace),
-        isolation: Isolation::Outer,
-        trust_workspace: false,
-        model_key: None,
-        resume: None,
-    };
+    let outer = outer(workspace);
     let plain =
         Configuration { instructions: String::new(), harness_config: String::new(), ..configuration(workspace) };
     let text = serde_json::to_string(&thread_start(&plain, &outer).unwrap()).unwrap();
