@@ -123,6 +123,8 @@ fn after_a_kill_of_the_daemon_in_a_call_the_session_goes_on() {
         seen.call(&mut events).await?;
         session.submit(vec![text_result("t-2", "c1", "42")]).await?;
         seen.until(&mut events, |kind| matches!(kind, Kind::FunctionResultApplied(_)).then_some(())).await?;
+        // Codex tells of the result a moment before it stands in its history.
+        rig.wait_for_history(r#""call_id":"c1","output":"42""#).await?;
         let family = rig.family()?;
         rig.daemon.kill().await?;
         rig.all_gone(&family).await?;
