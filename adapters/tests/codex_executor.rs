@@ -87,9 +87,11 @@ impl Bench {
                 name: "lookup".into(),
                 description: String::new(),
                 parameters: r#"{"type":"object"}"#.into(),
+                defer_loading: false,
                 silence_timeout: None,
                 max_duration: None,
             }],
+            tool_search: false,
             controls: Controls::default(),
         };
         let executor_id = format!("ex-{}", self.folder.file_name().unwrap().display());

@@ -20,12 +20,13 @@ use tokio_util::task::TaskTracker;
 use super::{
     Timing,
     events::Items,
-    failure::{Cleaner, Errors},
+    failure::Errors,
     functions::Calls,
     turn::{Effect, Event, Timer, Turn},
     wire,
 };
 use crate::{
+    cleaner::Cleaner,
     harness::{BoxFuture, Failure, FailureCode, InputPart, Order, Report},
     native::{
         lines::{Line, LineError, LineReader},

@@ -12,7 +12,6 @@ mod failure;
 mod functions;
 mod history;
 mod probe;
-mod schema;
 mod start;
 mod steering;
 mod turn;
@@ -228,7 +227,7 @@ impl Harness for Codex {
         let (thread, turn) = (native_session_id.to_owned(), native_turn_id.to_owned());
         Box::pin(async move {
             let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &turn)).await.ok()??;
-            Some(found.into_proof(&failure::Errors::unseen(), &failure::Cleaner::default()))
+            Some(found.into_proof(&failure::Errors::unseen(), &crate::cleaner::Cleaner::default()))
         })
     }
 

@@ -23,11 +23,11 @@ use super::{
     config::{self, Place},
     declaration,
     executor::{Owner, Parts},
-    failure::Cleaner,
     probe::Found,
     wire,
 };
 use crate::{
+    cleaner::Cleaner,
     harness::{Executor, HistoryFault, Launch, ORDER_CAPACITY, Placement, PrepareError, REPORT_CAPACITY, Resume},
     native::{
         environment::Environment,

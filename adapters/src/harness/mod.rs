@@ -21,7 +21,9 @@ mod image;
 mod input;
 mod report;
 
-pub use configuration::{Configuration, Controls, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
+pub use configuration::{
+    Configuration, Controls, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement, WebSearchMode,
+};
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, Proved};
 pub use function::{Disposition, FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};
