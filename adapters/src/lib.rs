@@ -4,8 +4,11 @@
 
 #![forbid(unsafe_code)]
 
+mod cleaner;
 pub mod codex;
 #[cfg(any(test, failpoints))]
 pub mod failpoint;
 pub mod harness;
+mod json;
 pub mod native;
+mod owner;

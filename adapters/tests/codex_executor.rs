@@ -12,10 +12,10 @@ use std::{
 };
 
 use adapters::{
-    codex::{Codex, Settings, Timing},
+    codex::{Codex, Settings},
     harness::{
         Configuration, Controls, Executor, Exit, FunctionOutput, FunctionResult, FunctionTool, Harness as _, Isolation,
-        Launch, ModelProtocol, ModelProvider, Order, Placement, PrepareError, Presence, Report,
+        Launch, ModelProtocol, ModelProvider, Order, Placement, PrepareError, Presence, Report, Timing,
     },
     native::{environment::Mark, tree},
 };
@@ -87,9 +87,11 @@ impl Bench {
                 name: "lookup".into(),
                 description: String::new(),
                 parameters: r#"{"type":"object"}"#.into(),
+                defer_loading: false,
                 silence_timeout: None,
                 max_duration: None,
             }],
+            tool_search: false,
             controls: Controls::default(),
         };
         let executor_id = format!("ex-{}", self.folder.file_name().unwrap().display());

@@ -4,13 +4,22 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::{declaration, schema};
-use crate::harness::{Capability, Configuration, Declaration, ModelProtocol, NotAdmitted, Placement};
+use super::declaration;
+use crate::{
+    harness::{Capability, Configuration, Declaration, ModelProtocol, NotAdmitted, Placement},
+    json::{self, Numbers, Taken},
+};
 
 /// The most bytes of `harness_config` (R-PRE-6).
 const HARNESS_CONFIG: usize = 16 << 10;
 /// The most levels of `harness_config` (R-PRE-6).
 const HARNESS_CONFIG_DEPTH: usize = 32;
+/// The most levels of objects and arrays in a schema. Codex reads a line with at most 127 and puts four around the schema; it drops a deeper
+/// line without an answer.
+const SCHEMA_DEPTH: usize = 123;
+
+/// What a schema may be.
+const SCHEMA: Taken = Taken { depth: SCHEMA_DEPTH, numbers: Numbers::Integer64 };
 
 /// Native settings that a configuration may carry (R-PRE-6).
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -36,8 +45,17 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
         let message = format!("codex does not support it under the placement `{called}`");
         return Err(refused("tools.controls.output_format", message));
     }
-    match configuration.provider.protocol {
-        ModelProtocol::Responses => {}
+    if configuration.tool_search {
+        return Err(refused("tools.tool_search", "codex has no search for functions"));
+    }
+    if let Some(index) = configuration.functions.iter().position(|function| function.defer_loading) {
+        return Err(refused(format!("tools.functions[{index}].defer_loading"), "codex has no search for functions"));
+    }
+    if configuration.controls.web_search.is_some() {
+        return Err(refused("tools.controls.web_search", "codex takes no mode yet"));
+    }
+    if configuration.provider.protocol != ModelProtocol::Responses {
+        return Err(refused("provider.protocol", "codex speaks the Responses API only"));
     }
     if configuration.model.trim().is_empty() {
         return Err(refused("model", "must not be blank"));
@@ -56,7 +74,7 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
 
 /// Checks the schema of final answers; it goes to Codex as it is.
 pub(super) fn output_schema(text: &str) -> Result<Box<RawValue>, NotAdmitted> {
-    schema::check_output(text)
+    json::check_output(text, SCHEMA)
         .map_err(|flaw| refused("tools.controls.output_format.json_schema.schema", flaw.to_string()))
 }
 
@@ -99,7 +117,7 @@ fn code_mode_name(name: &str) -> String {
 
 /// Checks the parameters of a function; they go to Codex as they are.
 pub(super) fn parameters(index: usize, text: &str) -> Result<Box<RawValue>, NotAdmitted> {
-    schema::check_parameters(text)
+    json::check_parameters(text, SCHEMA)
         .map_err(|flaw| refused(format!("tools.functions[{index}].parameters"), flaw.to_string()))
 }
 
@@ -113,13 +131,13 @@ pub(super) fn harness_config(text: &str) -> Result<NativeSettings, NotAdmitted> 
     if text.len() > HARNESS_CONFIG {
         return Err(refused(FIELD, format!("is longer than {HARNESS_CONFIG} bytes")));
     }
-    let flaw = |flaw: schema::Flaw| refused(FIELD, flaw.to_string());
-    let raw = schema::read(text).map_err(flaw)?;
+    let flaw = |flaw: json::Flaw| refused(FIELD, flaw.to_string());
+    let raw = json::read(text).map_err(flaw)?;
     if !raw.get().starts_with('{') {
         return Err(refused(FIELD, "must be a JSON object"));
     }
-    schema::walk(&raw, HARNESS_CONFIG_DEPTH).map_err(flaw)?;
-    let members = schema::members(raw.get()).map_err(|_| refused(FIELD, "must be a JSON object"))?;
+    json::walk(&raw, Taken { depth: HARNESS_CONFIG_DEPTH, numbers: Numbers::Integer64 }).map_err(flaw)?;
+    let members = json::members(raw.get()).map_err(|_| refused(FIELD, "must be a JSON object"))?;
     for (name, value) in members {
         match name.as_str() {
             "base_instructions" => {
@@ -159,6 +177,7 @@ mod tests {
             provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://h/v1".into() },
             harness_config: String::new(),
             functions: Vec::new(),
+            tool_search: false,
             controls: Controls::default(),
         }
     }
@@ -168,6 +187,7 @@ mod tests {
             name: (*name).into(),
             description: String::new(),
             parameters: "{}".into(),
+            defer_loading: false,
             silence_timeout: None,
             max_duration: None,
         };
@@ -216,7 +236,7 @@ mod tests {
         check(&[environment], "tools.functions: codex takes no functions under the placement `none`");
         check(&[environment, tools], "admitted");
 
-        let controls = Controls { output_schema: Some("{}".into()) };
+        let controls = Controls { output_schema: Some("{}".into()), ..Controls::default() };
         let asking = Configuration { controls, ..configuration() };
         let local = vec![Proved::by(Capability::LocalEnvironment, "a::b")];
         let cleared = Declaration { workspace: local, ..declaration() };

@@ -108,7 +108,10 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             integer_64: true,
             // A call that nobody answers holds the Turn for ever.
             native_call_timeout: None,
+            binary64: false,
+            description_characters: None,
             failed_result_images: true,
+            web_search_modes: Vec::new(),
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

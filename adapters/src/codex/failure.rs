@@ -1,20 +1,13 @@
 //! Codex's errors → classes of failures (R-EVT-5). Structured fields classify, prose never: texts are only cut and passed on.
 
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{config::STREAM_RETRIES, wire};
-use crate::harness::{Failure, FailureCode, RetryOf};
-
-/// The most characters of a native text that leave.
-const TEXT: usize = 300;
-
-/// Codex says so at each start where it uses its own copy; it explains no failure.
-const BUBBLEWRAP_NOTICE: &str = "could not find bubblewrap on PATH";
-
-/// What stands for an answer of the provider that is not repeated.
-const BODY: &str = "[answer of the provider]";
+use crate::{
+    cleaner::Cleaner,
+    harness::{Failure, FailureCode, RetryOf},
+};
 
 /// `codexErrorInfo`: a name, or an object whose only member is one. The set is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,75 +135,6 @@ fn of_status(status: u16) -> FailureCode {
     }
 }
 
-/// Cuts native texts before they leave: no addresses, no bodies, not the model key, at most [`TEXT`] characters on one line.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Cleaner {
-    key: Option<SecretString>,
-}
-
-impl Cleaner {
-    pub(super) fn new(key: Option<SecretString>) -> Self {
-        Self { key: key.filter(|key| !key.expose_secret().is_empty()) }
-    }
-
-    pub(super) fn clean(&self, text: &str) -> String {
-        let text = match &self.key {
-            Some(key) => text.replace(key.expose_secret(), "[key]"),
-            None => text.to_owned(),
-        };
-        bounded(&without_addresses(&without_body(text.trim())))
-    }
-
-    /// The same for what a process wrote to standard error: the last lines matter, and there is no body to cut.
-    pub(super) fn clean_tail(&self, text: &str) -> String {
-        let text = match &self.key {
-            Some(key) => text.replace(key.expose_secret(), "[key]"),
-            None => text.to_owned(),
-        };
-        let lines: Vec<&str> = text.lines().filter(|line| !line.contains(BUBBLEWRAP_NOTICE)).collect();
-        let text = without_addresses(lines.join("\n").trim());
-        let skipped = text.chars().count().saturating_sub(2 * TEXT);
-        let tail: String = text.chars().skip(skipped).map(|one| if one.is_control() { ' ' } else { one }).collect();
-        if skipped > 0 { format!("…{tail}") } else { tail }
-    }
-}
-
-/// Cuts what a provider wrote: behind a status line, or from where JSON or markup begins.
-fn without_body(text: &str) -> String {
-    let text = match text.strip_prefix("unexpected status ") {
-        Some(rest) => &text[..text.len() - rest.len() + rest.find(": ").unwrap_or(rest.len())],
-        None => text,
-    };
-    match text.find(['{', '<']) {
-        // "<unknown status code>" is Codex's own.
-        Some(at) if !text[at..].starts_with("<unknown status code>") => format!("{}{BODY}", &text[..at]),
-        Some(_) | None => text.to_owned(),
-    }
-}
-
-fn without_addresses(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let scheme =
-            rest[..at].bytes().rev().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
-        out.push_str(&rest[..at - scheme]);
-        out.push_str("[address]");
-        let end = rest[at..].find(|one: char| one.is_whitespace() || "\"'<>)]},;".contains(one));
-        rest = end.map_or("", |end| &rest[at + end..]);
-    }
-    out.push_str(rest);
-    out
-}
-
-fn bounded(text: &str) -> String {
-    let mut out: String = text.chars().take(TEXT).map(|one| if one.is_control() { ' ' } else { one }).collect();
-    if text.chars().nth(TEXT).is_some() {
-        out.push('…');
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,33 +246,5 @@ mod tests {
         assert_eq!(errors.last(&error(r#""other""#, "m"), &cleaner).code, FailureCode::InvalidRequest);
         // Without knowing of the tries, nothing is explained.
         assert_eq!(Errors::unseen().last(&error(r#""other""#, "m"), &cleaner).code, FailureCode::ServerError);
-    }
-
-    #[test]
-    fn texts_leave_without_addresses_bodies_and_key() {
-        let cleaner = Cleaner::new(Some("sk-canary".to_owned().into()));
-        for (given, want) in [
-            (
-                "unexpected status 401 Unauthorized: bad key sk-canary, url: http://127.0.0.1:1/v1/responses",
-                "unexpected status 401 Unauthorized",
-            ),
-            (
-                "unexpected status 529 <unknown status code>: boom, url: http://h/r",
-                "unexpected status 529 <unknown status code>",
-            ),
-            (r#"{"error":{"message":"bad"}}"#, BODY),
-            ("failed: <html><body>", "failed: [answer of the provider]"),
-            (
-                "see https://h.example/a?b=c, then (wss://x/y) and sk-canary",
-                "see [address], then ([address]) and [key]",
-            ),
-            ("://x", "[address]"),
-            ("stream disconnected before completion: boom\n", "stream disconnected before completion: boom"),
-        ] {
-            assert_eq!(cleaner.clean(given), want, "{given}");
-        }
-        assert_eq!(cleaner.clean(&"ü".repeat(TEXT + 1)).chars().count(), TEXT + 1);
-        let said = "ERROR Codex could not find bubblewrap on PATH. Install\na\nsee http://h/x sk-canary";
-        assert_eq!(cleaner.clean_tail(said), "a see [address] [key]");
     }
 }

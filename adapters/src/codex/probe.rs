@@ -16,8 +16,9 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Settings, failure::Cleaner};
+use super::Settings;
 use crate::{
+    cleaner::Cleaner,
     harness::Isolation,
     native::{
         environment::{Environment, Mark},

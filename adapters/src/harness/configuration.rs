@@ -19,6 +19,8 @@ pub struct Configuration {
     pub harness_config: String,
     /// Functions of the application, in order.
     pub functions: Vec<FunctionTool>,
+    /// Whether the model finds deferred functions by searching for them.
+    pub tool_search: bool,
     /// What the Harness is told to do or not to do.
     pub controls: Controls,
 }
@@ -28,6 +30,19 @@ pub struct Configuration {
 pub struct Controls {
     /// JSON Schema of every final answer, the text as Core gave it (R-API-3, R-CTL-3).
     pub output_schema: Option<String>,
+    /// Where the model may search the web.
+    pub web_search: Option<WebSearchMode>,
+}
+
+/// Where the model may search the web.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WebSearchMode {
+    /// Nowhere.
+    Disabled,
+    /// In what the provider keeps of it.
+    Cached,
+    /// In the web as it is.
+    Live,
 }
 
 /// Where a Session's tools work (R-ASG-3).
@@ -58,6 +73,8 @@ pub struct ModelProvider {
 pub enum ModelProtocol {
     /// The OpenAI Responses API.
     Responses,
+    /// The Anthropic Messages API.
+    Messages,
 }
 
 /// A function that the application answers (R-FN-1).
@@ -69,6 +86,8 @@ pub struct FunctionTool {
     pub description: String,
     /// JSON Schema of its arguments, the text as Core gave it (R-API-3).
     pub parameters: String,
+    /// Whether the model learns of it by a search only.
+    pub defer_loading: bool,
     /// How long a call may be without a result and without a report of progress.
     pub silence_timeout: Option<Duration>,
     /// How long a call may take in all.

@@ -99,6 +99,8 @@ pub enum Capability {
     MessageImages,
     /// Every final answer is to be JSON of a schema.
     StructuredOutput,
+    /// Functions may be left for the model to find.
+    ToolSearch,
     /// A Session goes on with its native history after its Executor is gone.
     SessionResume,
     /// How a Turn ended whose end was not seen is found in native history.
@@ -126,8 +128,14 @@ pub struct Limits {
     pub integer_64: bool,
     /// After how long the Harness gives up a call by itself, if ever.
     pub native_call_timeout: Option<std::time::Duration>,
+    /// Whether numbers in a schema are refused that binary64 would change.
+    pub binary64: bool,
+    /// The most characters of a function's description, where there is a limit.
+    pub description_characters: Option<usize>,
     /// Whether a failed result may have images.
     pub failed_result_images: bool,
+    /// Which searches of the web may be asked for.
+    pub web_search_modes: Vec<super::WebSearchMode>,
 }
 
 /// Which function names a Harness takes.

@@ -20,8 +20,11 @@ mod history;
 mod image;
 mod input;
 mod report;
+mod timing;
 
-pub use configuration::{Configuration, Controls, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement};
+pub use configuration::{
+    Configuration, Controls, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement, WebSearchMode,
+};
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, Proved};
 pub use function::{Disposition, FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};
@@ -31,6 +34,7 @@ pub use report::{
     MessagePhase, NativeEnd, ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
     WebAction,
 };
+pub use timing::Timing;
 
 /// A future that an adapter returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -408,8 +408,10 @@ pub enum NativeEnd {
 pub enum Finish {
     /// By itself.
     Stop,
-    /// Cut short.
+    /// Cut short at the limit of its length.
     Incomplete,
+    /// The model refused to answer.
+    Refused,
     /// There is no answer: the Harness showed neither a message nor a tool.
     NoOutput,
 }
@@ -456,6 +458,8 @@ pub enum FailureCode {
     HarnessExited,
     /// Harness broke its protocol.
     HarnessProtocolError,
+    /// The Harness ended well without the structured answer that was asked for.
+    StructuredOutputMissing,
     /// A written result was never shown as taken over.
     FunctionResultUnconfirmed,
     /// The Turn took longer than it may.

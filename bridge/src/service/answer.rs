@@ -1,7 +1,7 @@
 //! Answers, domain to wire.
 
 use adapters::harness::{
-    Availability, Capability, Declaration, Isolation, JsonFidelity, Limits, ModelProtocol, Proved,
+    Availability, Capability, Declaration, Isolation, JsonFidelity, Limits, ModelProtocol, Proved, WebSearchMode,
 };
 use prost::Message as _;
 use proto::v1;
@@ -162,6 +162,7 @@ pub(crate) fn capability(of: Capability) -> v1::Capability {
         Capability::FunctionResultImages => v1::Capability::FunctionResultImages,
         Capability::MessageImages => v1::Capability::MessageImages,
         Capability::StructuredOutput => v1::Capability::StructuredOutput,
+        Capability::ToolSearch => v1::Capability::ToolSearch,
         Capability::SessionResume => v1::Capability::SessionResume,
         Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,
@@ -183,6 +184,7 @@ fn limits(of: Limits) -> v1::HarnessLimits {
             .into_iter()
             .map(|protocol| match protocol {
                 ModelProtocol::Responses => v1::ModelProtocol::Responses.into(),
+                ModelProtocol::Messages => v1::ModelProtocol::Messages.into(),
             })
             .collect(),
         argument_fidelity: fidelity(of.argument_fidelity).into(),
@@ -192,6 +194,17 @@ fn limits(of: Limits) -> v1::HarnessLimits {
             .native_call_timeout
             .map_or(0, |timeout| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)),
         failed_result_images: of.failed_result_images,
+        binary64: of.binary64,
+        function_description_characters: of.description_characters.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        web_search_modes: of
+            .web_search_modes
+            .into_iter()
+            .map(|mode| match mode {
+                WebSearchMode::Disabled => v1::WebSearchMode::Disabled.into(),
+                WebSearchMode::Cached => v1::WebSearchMode::Cached.into(),
+                WebSearchMode::Live => v1::WebSearchMode::Live.into(),
+            })
+            .collect(),
     }
 }
 

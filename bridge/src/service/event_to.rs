@@ -267,6 +267,7 @@ fn turn_ended(end: &End) -> v1::TurnEnded {
             match finish {
                 Finish::Stop => v1::Finish::Stop,
                 Finish::Incomplete => v1::Finish::Incomplete,
+                Finish::Refused => v1::Finish::Refused,
                 Finish::NoOutput => v1::Finish::NoOutput,
             }
             .into()
@@ -322,6 +323,7 @@ fn failure_code(code: FailureCode) -> v1::FailureCode {
         FailureCode::ConnectionFailed => v1::FailureCode::ConnectionFailed,
         FailureCode::HarnessExited => v1::FailureCode::HarnessExited,
         FailureCode::HarnessProtocolError => v1::FailureCode::HarnessProtocolError,
+        FailureCode::StructuredOutputMissing => v1::FailureCode::StructuredOutputMissing,
         FailureCode::FunctionResultUnconfirmed => v1::FailureCode::FunctionResultUnconfirmed,
         FailureCode::DeadlineExceeded => v1::FailureCode::DeadlineExceeded,
         FailureCode::LineTooLarge => v1::FailureCode::LineTooLarge,

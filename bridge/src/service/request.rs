@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use adapters::harness::{
-    Configuration, Controls, FunctionTool, Image, InputPart, ModelProtocol, ModelProvider, Placement,
+    Configuration, Controls, FunctionTool, Image, InputPart, ModelProtocol, ModelProvider, Placement, WebSearchMode,
 };
 use proto::v1;
 use secrecy::SecretString;
@@ -109,7 +109,7 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
             (provider.provider.clone(), core_key.or_else(|| provider.key.clone()))
         }
     };
-    let v1::AdmittedTools { functions, controls } = wire.tools.unwrap_or_default();
+    let v1::AdmittedTools { functions, controls, tool_search } = wire.tools.unwrap_or_default();
     let configuration = Configuration {
         harness: wire.harness,
         placement: Placement::None,
@@ -118,28 +118,37 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
         provider,
         harness_config: wire.harness_config,
         functions: functions.into_iter().enumerate().map(function).collect::<Checked<_>>()?,
+        tool_search: tool_search.is_some(),
         controls: self::controls(controls.unwrap_or_default())?,
     };
     Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
 }
 
 fn controls(of: v1::ExecutionControls) -> Checked<Controls> {
-    let v1::ExecutionControls { output_format } = of;
+    let v1::ExecutionControls { output_format, web_search } = of;
     let output_schema = output_format.map(|of| match of.format {
         Some(v1::output_format::Format::JsonSchema(of)) => Ok(of.schema),
         None => Err(missing("configuration.tools.controls.output_format.format")),
     });
-    Ok(Controls { output_schema: output_schema.transpose()? })
+    let web_search = web_search.map(|of| match v1::WebSearchMode::try_from(of.mode) {
+        Ok(v1::WebSearchMode::Disabled) => Ok(WebSearchMode::Disabled),
+        Ok(v1::WebSearchMode::Cached) => Ok(WebSearchMode::Cached),
+        Ok(v1::WebSearchMode::Live) => Ok(WebSearchMode::Live),
+        Ok(v1::WebSearchMode::Unspecified) | Err(_) => {
+            Err(unknown_enum("configuration.tools.controls.web_search.mode", "DISABLED, CACHED or LIVE"))
+        }
+    });
+    Ok(Controls { output_schema: output_schema.transpose()?, web_search: web_search.transpose()? })
 }
 
 fn function((index, of): (usize, v1::FunctionTool)) -> Checked<FunctionTool> {
-    let v1::FunctionTool { name, description, parameters, silence_timeout, max_duration } = of;
+    let v1::FunctionTool { name, description, parameters, silence_timeout, max_duration, defer_loading } = of;
     let at = |member: &str| format!("configuration.tools.functions[{index}].{member}");
     let silence_timeout = within(silence_timeout, SHORTEST..=LONGEST_SILENCE)
         .ok_or_else(|| Refusal::invalid(at("silence_timeout"), "it is 1 second to 20 minutes"))?;
     let max_duration = within(max_duration, SHORTEST..=LONGEST)
         .ok_or_else(|| Refusal::invalid(at("max_duration"), "it is 1 second to 30 days"))?;
-    Ok(FunctionTool { name, description, parameters, silence_timeout, max_duration })
+    Ok(FunctionTool { name, description, parameters, defer_loading, silence_timeout, max_duration })
 }
 
 /// A limit that may be absent; none when it is out of its range.
@@ -152,8 +161,9 @@ fn within(of: Option<prost_types::Duration>, range: RangeInclusive<Duration>) ->
 fn model_provider(of: v1::ModelProvider) -> Checked<ModelProvider> {
     let protocol = match v1::ModelProtocol::try_from(of.protocol) {
         Ok(v1::ModelProtocol::Responses) => ModelProtocol::Responses,
+        Ok(v1::ModelProtocol::Messages) => ModelProtocol::Messages,
         Ok(v1::ModelProtocol::Unspecified) | Err(_) => {
-            return Err(unknown_enum("configuration.model_provider.protocol", "RESPONSES"));
+            return Err(unknown_enum("configuration.model_provider.protocol", "RESPONSES or MESSAGES"));
         }
     };
     base_url(&of.base_url).map_err(|text| Refusal::invalid("configuration.model_provider.base_url", text))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use adapters::harness::{
     Configuration, Controls, Disposition, FunctionOutput, FunctionResult, FunctionTool, Image, InputPart,
-    ModelProtocol, ModelProvider, OutputPart, Placement, Presence,
+    ModelProtocol, ModelProvider, OutputPart, Placement, Presence, WebSearchMode,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -27,6 +27,7 @@ pub(crate) fn configuration(of: &Configuration) -> Digest {
     provider(&of.provider, &mut sum);
     sum.text(&of.harness_config);
     functions(&of.functions, &mut sum);
+    tool_search(of, &mut sum);
     controls(&of.controls, &mut sum);
     sum.end()
 }
@@ -37,11 +38,31 @@ fn controls(of: &Controls, sum: &mut Sum) {
         sum.tag(1);
         sum.text(schema);
     }
+    if let Some(mode) = of.web_search {
+        sum.tag(2);
+        sum.tag(match mode {
+            WebSearchMode::Disabled => 1,
+            WebSearchMode::Cached => 2,
+            WebSearchMode::Live => 3,
+        });
+    }
+}
+
+/// A configuration without a search for functions has the digest that it had before there was one.
+fn tool_search(of: &Configuration, sum: &mut Sum) {
+    for (index, _) in of.functions.iter().enumerate().filter(|(_, function)| function.defer_loading) {
+        sum.tag(3);
+        sum.count(index);
+    }
+    if of.tool_search {
+        sum.tag(4);
+    }
 }
 
 fn provider(of: &ModelProvider, sum: &mut Sum) {
     sum.tag(match of.protocol {
         ModelProtocol::Responses => 1,
+        ModelProtocol::Messages => 2,
     });
     sum.text(&of.base_url);
 }
@@ -83,7 +104,10 @@ pub(crate) fn frozen(of: &Configuration) -> Vec<u8> {
         one("model", &|sum| sum.text(&of.model)),
         one("model_provider", &|sum| provider(&of.provider, sum)),
         one("harness_config", &|sum| sum.text(&of.harness_config)),
-        one("tools.functions", &|sum| functions(&of.functions, sum)),
+        one("tools.functions", &|sum| {
+            functions(&of.functions, sum);
+            tool_search(of, sum);
+        }),
         one("tools.controls", &|sum| controls(&of.controls, sum)),
     ];
     digests.concat()
@@ -313,9 +337,11 @@ mod tests {
                 name: "f".into(),
                 description: "d".into(),
                 parameters: "{}".into(),
+                defer_loading: false,
                 silence_timeout: None,
                 max_duration: None,
             }],
+            tool_search: false,
             controls: Controls::default(),
         }
     }

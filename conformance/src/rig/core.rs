@@ -175,7 +175,7 @@ pub fn configuration(base_url: &str, functions: Vec<v1::FunctionTool>) -> v1::Ex
         instructions: String::new(),
         provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
         harness_config: String::new(),
-        tools: Some(v1::AdmittedTools { functions, controls: None }),
+        tools: Some(v1::AdmittedTools { functions, controls: None, tool_search: None }),
     }
 }
 

@@ -13,9 +13,11 @@ fn configuration(workspace: &Path) -> Configuration {
             name: "lookup".into(),
             description: "Looks it up.".into(),
             parameters: r#"{ "type":"object", "z":1.50, "a":{"maximum":12345678901234567890} }"#.into(),
+            defer_loading: false,
             silence_timeout: None,
             max_duration: None,
         }],
+        tool_search: false,
         controls: Controls::default(),
     }
 }

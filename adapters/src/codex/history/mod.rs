@@ -14,12 +14,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use self::backwards::Backwards;
-use super::{
-    events,
-    failure::{Cleaner, Errors},
-    wire,
+use super::{events, failure::Errors, wire};
+use crate::{
+    cleaner::Cleaner,
+    harness::{HistoryFault, NativeEnd, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume, Usage},
 };
-use crate::harness::{HistoryFault, NativeEnd, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume, Usage};
 
 mod backwards;
 

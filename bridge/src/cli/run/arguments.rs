@@ -281,7 +281,7 @@ impl Plan {
     pub(super) fn configuration(&self) -> v1::ExecutionConfiguration {
         let controls = self.schema.clone().map(|schema| {
             let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema });
-            v1::ExecutionControls { output_format: Some(v1::OutputFormat { format: Some(format) }) }
+            v1::ExecutionControls { output_format: Some(v1::OutputFormat { format: Some(format) }), web_search: None }
         });
         let provider =
             v1::ModelProvider { protocol: v1::ModelProtocol::Responses.into(), base_url: self.provider.clone() };
@@ -296,7 +296,7 @@ impl Plan {
             instructions: self.instructions.clone(),
             provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
             harness_config: String::new(),
-            tools: Some(v1::AdmittedTools { functions: self.functions.declared(), controls }),
+            tools: Some(v1::AdmittedTools { functions: self.functions.declared(), controls, tool_search: None }),
         }
     }
 }

@@ -172,6 +172,7 @@ mod tests {
             name: name.into(),
             description: String::new(),
             parameters: "{}".into(),
+            defer_loading: false,
             silence_timeout: silence.map(Duration::from_secs),
             max_duration: most.map(Duration::from_secs),
         }

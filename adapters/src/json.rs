@@ -1,4 +1,4 @@
-//! Checks JSON texts that are handed to Codex as they came: what Codex would drop a whole line for, refuse, or read differently is found
+//! Checks JSON texts that are handed to a Harness as they came: what it would drop a whole line for, refuse, or read differently is found
 //! before. It looks at texts, not at parsed numbers, since a parsed number no longer tells whether it was an integer.
 
 use std::{collections::BTreeSet, fmt};
@@ -9,16 +9,28 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The most levels of objects and arrays in a schema. Codex reads a line with at most 127 and puts four around the schema; it drops a deeper
-/// line without an answer.
-pub(super) const SCHEMA_DEPTH: usize = 123;
+/// What a Harness takes of a JSON text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// The most levels of objects and arrays.
+    pub(crate) depth: usize,
+    /// Which numbers.
+    pub(crate) numbers: Numbers,
+}
+
+/// Which numbers a Harness takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// Integers of 64 bits, signed or not, and whatever has a point or an exponent.
+    Integer64,
+}
 
 /// The most characters of a path in an error.
 const PATH: usize = 200;
 
 /// What is wrong with a JSON text, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Flaw {
+pub(crate) enum Flaw {
     #[error("is not JSON: {0}")]
     NotJson(String),
     #[error("is nested deeper than {limit} levels at {path}")]
@@ -38,25 +50,25 @@ pub(super) enum Flaw {
 }
 
 /// Checks the parameters of a function.
-pub(super) fn check_parameters(text: &str) -> Result<Box<RawValue>, Flaw> {
+pub(crate) fn check_parameters(text: &str, taken: Taken) -> Result<Box<RawValue>, Flaw> {
     let raw = read(text)?;
     if !raw.get().starts_with(['{', 't', 'f']) {
         return Err(Flaw::NotASchema);
     }
-    check_schema(raw)
+    check_schema(raw, taken)
 }
 
-/// Checks the schema of final answers. Codex itself checks nothing of it, and passes on whatever it is.
-pub(super) fn check_output(text: &str) -> Result<Box<RawValue>, Flaw> {
+/// Checks the schema of final answers.
+pub(crate) fn check_output(text: &str, taken: Taken) -> Result<Box<RawValue>, Flaw> {
     let raw = read(text)?;
     if !raw.get().starts_with('{') {
         return Err(Flaw::NoObject);
     }
-    check_schema(raw)
+    check_schema(raw, taken)
 }
 
-fn check_schema(raw: Box<RawValue>) -> Result<Box<RawValue>, Flaw> {
-    walk(&raw, SCHEMA_DEPTH)?;
+fn check_schema(raw: Box<RawValue>, taken: Taken) -> Result<Box<RawValue>, Flaw> {
+    walk(&raw, taken)?;
     let root = raw.get();
     if root.starts_with('{') {
         let members = members(root).map_err(|_| Flaw::NotASchema)?;
@@ -69,28 +81,29 @@ fn check_schema(raw: Box<RawValue>) -> Result<Box<RawValue>, Flaw> {
 }
 
 /// Reads one JSON value and nothing else, without looking into it.
-pub(super) fn read(text: &str) -> Result<Box<RawValue>, Flaw> {
+pub(crate) fn read(text: &str) -> Result<Box<RawValue>, Flaw> {
     // The error's position is enough: its text could repeat what was submitted.
     RawValue::from_string(text.to_owned())
         .map_err(|error| Flaw::NotJson(format!("line {}, column {}", error.line(), error.column())))
 }
 
 /// Looks at every value of a JSON text.
-pub(super) fn walk(raw: &RawValue, depth: usize) -> Result<(), Flaw> {
+pub(crate) fn walk(raw: &RawValue, taken: Taken) -> Result<(), Flaw> {
     let mut path = Path::default();
-    visit(raw.get(), depth, depth, &mut path)
+    visit(raw.get(), taken.depth, taken, &mut path)
 }
 
 /// The members of an object, in order.
-pub(super) fn members(text: &str) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
+pub(crate) fn members(text: &str) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer.deserialize_map(Members)
 }
 
-fn visit(text: &str, left: usize, limit: usize, path: &mut Path) -> Result<(), Flaw> {
+fn visit(text: &str, left: usize, taken: Taken, path: &mut Path) -> Result<(), Flaw> {
     match text.as_bytes().first() {
         Some(b'{') => {
-            let left = left.checked_sub(1).ok_or_else(|| Flaw::TooDeep { limit, path: path.to_string() })?;
+            let left =
+                left.checked_sub(1).ok_or_else(|| Flaw::TooDeep { limit: taken.depth, path: path.to_string() })?;
             // The text is JSON already, so what fails here is a name with a lone surrogate.
             let members = members(text).map_err(|_| Flaw::NotText { path: path.to_string() })?;
             let mut names = BTreeSet::new();
@@ -99,17 +112,18 @@ fn visit(text: &str, left: usize, limit: usize, path: &mut Path) -> Result<(), F
                 if !names.insert(name) {
                     return Err(Flaw::Duplicate { path: path.to_string() });
                 }
-                visit(value.get(), left, limit, path)?;
+                visit(value.get(), left, taken, path)?;
                 path.pop();
             }
         }
         Some(b'[') => {
-            let left = left.checked_sub(1).ok_or_else(|| Flaw::TooDeep { limit, path: path.to_string() })?;
+            let left =
+                left.checked_sub(1).ok_or_else(|| Flaw::TooDeep { limit: taken.depth, path: path.to_string() })?;
             let mut deserializer = serde_json::Deserializer::from_str(text);
             let elements = deserializer.deserialize_seq(Elements).map_err(|error| Flaw::NotJson(error.to_string()))?;
             for (index, value) in elements.into_iter().enumerate() {
                 path.push(Step::Element(index));
-                visit(value.get(), left, limit, path)?;
+                visit(value.get(), left, taken, path)?;
                 path.pop();
             }
         }
@@ -117,6 +131,7 @@ fn visit(text: &str, left: usize, limit: usize, path: &mut Path) -> Result<(), F
             serde_json::from_str::<String>(text).map_err(|_| Flaw::NotText { path: path.to_string() })?;
         }
         Some(b'-' | b'0'..=b'9') => {
+            let Numbers::Integer64 = taken.numbers;
             let integer = !text.contains(['.', 'e', 'E']);
             if integer && text.parse::<i64>().is_err() && text.parse::<u64>().is_err() {
                 return Err(Flaw::Integer { path: path.to_string() });
@@ -203,6 +218,13 @@ impl<'de> Visitor<'de> for Elements {
 mod tests {
     use super::*;
 
+    const DEPTH: usize = 123;
+    const TAKEN: Taken = Taken { depth: DEPTH, numbers: Numbers::Integer64 };
+
+    fn check_parameters(text: &str) -> Result<Box<RawValue>, Flaw> {
+        super::check_parameters(text, TAKEN)
+    }
+
     #[track_caller]
     fn check(given: &str, want: &str) {
         let got = match check_parameters(given) {
@@ -213,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_that_codex_takes_pass_as_they_are() {
+    fn schemas_that_are_taken_pass_as_they_are() {
         for schema in [
             "{}",
             "true",
@@ -230,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_codex_refuses_or_drops_is_named_with_its_path() {
+    fn what_is_not_taken_is_named_with_its_path() {
         check("", "is not JSON: line 1, column 0");
         check(r#"{"a":}"#, "is not JSON: line 1, column 6");
         check("{} {}", "is not JSON: line 1, column 4");
@@ -250,7 +272,8 @@ mod tests {
 
     #[test]
     fn the_schema_of_answers_is_an_object_and_stays_as_it_is() {
-        let told = |text: &str| check_output(text).map_or_else(|flaw| flaw.to_string(), |raw| raw.get().to_owned());
+        let told =
+            |text: &str| check_output(text, TAKEN).map_or_else(|flaw| flaw.to_string(), |raw| raw.get().to_owned());
         for schema in ["{}", r#"{ "b":1.50, "a":1e400, "type":"object" }"#, r#"{"type":["object","null"]}"#] {
             assert_eq!(told(schema), schema);
         }
@@ -266,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_schema_is_the_one_that_codex_still_reads() {
+    fn the_deepest_schema_is_the_one_that_is_still_read() {
         let nested = |levels: usize| format!("{}1{}", r#"{"x":"#.repeat(levels), "}".repeat(levels));
-        assert!(check_parameters(&nested(SCHEMA_DEPTH)).is_ok());
-        assert!(matches!(check_parameters(&nested(SCHEMA_DEPTH + 1)), Err(Flaw::TooDeep { limit: SCHEMA_DEPTH, .. })));
+        assert!(check_parameters(&nested(DEPTH)).is_ok());
+        assert!(matches!(check_parameters(&nested(DEPTH + 1)), Err(Flaw::TooDeep { limit: DEPTH, .. })));
         let array = |levels: usize| format!("{{\"x\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
-        assert!(check_parameters(&array(SCHEMA_DEPTH - 1)).is_ok());
-        assert!(check_parameters(&array(SCHEMA_DEPTH)).is_err());
+        assert!(check_parameters(&array(DEPTH - 1)).is_ok());
+        assert!(check_parameters(&array(DEPTH)).is_err());
         // Much deeper ones neither overflow the stack nor take long.
         assert!(check_parameters(&array(100_000)).is_err());
     }
