@@ -1,10 +1,12 @@
-//! A fake of the OpenAI Responses API on loopback. It answers by script, else as the mock; it records every request.
-//! It knows nothing of the bridge.
+//! A fake of the OpenAI Responses API and of the Anthropic Messages API on loopback. It answers both by the same script,
+//! else as the mock; it records every request. It knows nothing of the bridge.
 
 mod body;
 mod events;
 mod mock;
 mod play;
+mod protocol;
+mod read;
 mod record;
 mod request;
 mod server;
@@ -21,9 +23,11 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use protocol::Protocol;
 pub use record::{End, Recorded};
 
-use crate::script::provider::{Step, steps};
+use crate::script::provider::{After, Step, steps};
+use request::{Newest, Request};
 
 /// The longest wait of a test for something at the provider.
 const WAIT: Duration = Duration::from_secs(30);
@@ -68,10 +72,19 @@ impl Provider {
         Ok(Self { shared, address })
     }
 
-    /// The base URL for a Harness: `http://127.0.0.1:PORT/v1`.
+    /// The base URL for a Harness that speaks the Responses API: `http://127.0.0.1:PORT/v1`.
     #[must_use]
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        self.base_url_for(Protocol::Responses)
+    }
+
+    /// The base URL for a Harness that speaks this API; the Messages API counts its version as part of the path.
+    #[must_use]
+    pub fn base_url_for(&self, protocol: Protocol) -> String {
+        match protocol {
+            Protocol::Responses => format!("http://{}/v1", self.address),
+            Protocol::Messages => format!("http://{}", self.address),
+        }
     }
 
     /// The address that it listens on.
@@ -164,10 +177,20 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).extend(steps);
     }
 
-    /// Takes the first step that matches a body, or leaves it where it answers several requests.
-    fn next_step(&self, body: &str) -> Option<Step> {
+    /// Takes the first step that matches a request, or leaves it where it answers several requests. A request that only
+    /// searches the web is one more behind the scenes: it takes no step that does not ask for it.
+    fn next_step(&self, request: &Request, body: &str) -> Option<Step> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |step: &Step| step.matches.as_ref().is_none_or(|text| body.contains(text));
+        let newest = request.newest();
+        let fits = |step: &Step| {
+            let text = step.matches.as_ref();
+            let after = match step.after {
+                None => true,
+                Some(After::User) => matches!(newest, Newest::User(_)),
+                Some(After::Outputs) => matches!(newest, Newest::Outputs(_)),
+            };
+            after && text.map_or(!request.searches, |text| body.contains(text))
+        };
         let place = queue.iter().position(fits)?;
         let step = queue.get_mut(place)?;
         if step.always {

@@ -5,15 +5,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
-use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time;
 
 use super::body::Piece;
+use super::events::{Ending, Item, Response, verbatim};
 use super::record::End;
 use super::request::Request;
-use super::{Shared, events, mock};
-use crate::script::provider::{Action, Complete, CustomCall, Http, Step};
+use super::{Shared, mock};
+use crate::script::provider::{Action, Complete, Http, Step};
 
 /// The beginning of an answer.
 #[derive(Debug)]
@@ -41,11 +41,11 @@ struct Stage<'a> {
     shared: &'a Shared,
     number: usize,
     step: &'a Step,
-    request: &'a Request,
-    response: String,
+    response: Response<'a>,
     out: Out,
     events: u64,
-    items: usize,
+    /// What was made so far; its texts are kept where the answer is no stream.
+    items: Vec<Item>,
     created: bool,
     /// Tells the connection that it is to be reset and not only closed.
     reset: &'a std::sync::atomic::AtomicBool,
@@ -69,11 +69,10 @@ pub(super) async fn play(
         shared,
         number,
         step,
-        request,
-        response: events::fresh("resp"),
+        response: Response::new(request, &step.play),
         out: Out::Head(Some(head)),
         events: 0,
-        items: 0,
+        items: Vec::new(),
         created: false,
         reset,
     };
@@ -90,34 +89,27 @@ impl Stage<'_> {
         for action in actions {
             self.one(action).await?;
         }
-        if actions.last().is_some_and(Action::ends) { Ok(()) } else { self.complete(&Complete::default()).await }
+        if actions.last().is_some_and(Action::ends) {
+            Ok(())
+        } else {
+            self.end(Ending::Complete(&Complete::default())).await
+        }
     }
 
     async fn one(&mut self, action: &Action) -> Result<(), Stop> {
-        let index = self.items;
         match action {
-            Action::Text(text) => {
-                let events = events::message(index, text);
-                self.item(events, Duration::from_millis(text.delay_ms)).await
-            }
-            Action::Reasoning(reasoning) => self.quick_item(events::reasoning(index, reasoning)).await,
-            Action::Calls(calls) => {
-                for call in calls {
-                    self.quick_item(events::call(self.items, call, self.request)).await?;
-                }
-                Ok(())
-            }
-            Action::Shell(shell) => self.quick_item(events::shell(index, shell, self.request)).await,
-            Action::CustomCall(call) => self.quick_item(events::custom_call(index, call)).await,
-            Action::Patch(patch) => {
-                let call = CustomCall { name: "apply_patch".into(), input: patch.clone(), call_id: None };
-                self.quick_item(events::custom_call(index, &call)).await
-            }
-            Action::Item(item) => self.quick_item(events::item(index, item.get())).await,
-            Action::Event(event) => self.send_event(events::verbatim(event)).await,
+            Action::Text(text) => self.add(action, Duration::from_millis(text.delay_ms)).await,
+            Action::Reasoning(_)
+            | Action::Calls(_)
+            | Action::Shell(_)
+            | Action::CustomCall(_)
+            | Action::Patch(_)
+            | Action::Search(_)
+            | Action::Item(_) => self.add(action, Duration::ZERO).await,
+            Action::Event(event) => self.send_event(verbatim(event)).await,
             Action::Raw(text) => self.send(Piece::Bytes(text.clone().into())).await,
             Action::Mock => {
-                for action in mock::answer(self.request) {
+                for action in mock::answer(self.response.request) {
                     Box::pin(self.one(&action)).await?;
                 }
                 Ok(())
@@ -129,15 +121,9 @@ impl Stage<'_> {
                 self.shared.signals.mark(mark);
                 Ok(())
             }
-            Action::Complete(complete) => self.complete(complete).await,
-            Action::Failed(failed) => {
-                self.create().await?;
-                self.send_event(events::failed(&self.response, failed)).await
-            }
-            Action::Incomplete(incomplete) => {
-                self.create().await?;
-                self.send_event(events::incomplete(&self.response, incomplete)).await
-            }
+            Action::Complete(complete) => self.end(Ending::Complete(complete)).await,
+            Action::Failed(failed) => self.end(Ending::Failed(failed)).await,
+            Action::Incomplete(incomplete) => self.end(Ending::Incomplete(incomplete)).await,
             Action::Http(http) => self.http(http),
             Action::Close => self.begin().map(drop),
             Action::Drop => self.break_off(false).await,
@@ -146,25 +132,45 @@ impl Stage<'_> {
         }
     }
 
-    async fn complete(&mut self, complete: &Complete) -> Result<(), Stop> {
+    async fn end(&mut self, ending: Ending<'_>) -> Result<(), Stop> {
+        if self.is_whole() {
+            return self.answer_whole(ending).await;
+        }
         self.create().await?;
-        self.send_event(events::completed(&self.response, complete)).await
-    }
-
-    async fn quick_item(&mut self, events: Vec<String>) -> Result<(), Stop> {
-        self.item(events, Duration::ZERO).await
-    }
-
-    /// Sends the events of one item; the delay stands before each event but the first and the last.
-    async fn item(&mut self, events: Vec<String>, delay: Duration) -> Result<(), Stop> {
-        self.create().await?;
-        self.items += 1;
-        let last = events.len().saturating_sub(1);
-        for (place, event) in events.into_iter().enumerate() {
-            if !delay.is_zero() && place != 0 && place != last {
-                self.wait(time::sleep(delay)).await?;
-            }
+        let called = self.items.iter().any(|item| item.call);
+        for event in self.response.ended(ending, called) {
             self.send_event(event).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the answer is one text and no stream.
+    fn is_whole(&self) -> bool {
+        !self.response.request.streams
+    }
+
+    async fn answer_whole(&mut self, ending: Ending<'_>) -> Result<(), Stop> {
+        if self.step.drop_after_events.is_some() {
+            return self.break_off(false).await;
+        }
+        let whole = self.response.whole(ending, &self.items);
+        let status = if whole.is_ok() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+        self.send_whole(status, Vec::new(), whole.unwrap_or_else(|failed| failed))
+    }
+
+    /// Makes the items of an action and sends their events; the delay stands before each event but an item's first and last.
+    async fn add(&mut self, action: &Action, delay: Duration) -> Result<(), Stop> {
+        for mut item in self.response.items(self.items.len(), action) {
+            let events = std::mem::take(&mut item.events);
+            self.create().await?;
+            self.items.push(item);
+            let last = events.len().saturating_sub(1);
+            for (place, event) in events.into_iter().enumerate() {
+                if !delay.is_zero() && place != 0 && place != last {
+                    self.wait(time::sleep(delay)).await?;
+                }
+                self.send_event(event).await?;
+            }
         }
         Ok(())
     }
@@ -174,10 +180,14 @@ impl Stage<'_> {
             return Ok(());
         }
         self.created = true;
-        self.send_event(events::created(&self.response)).await
+        self.send_event(self.response.created()).await
     }
 
+    /// Sends an event; an answer that is no stream has none.
     async fn send_event(&mut self, event: String) -> Result<(), Stop> {
+        if self.is_whole() {
+            return Ok(());
+        }
         if self.step.event_delay_ms > 0 {
             self.wait(time::sleep(Duration::from_millis(self.step.event_delay_ms))).await?;
         }
@@ -213,18 +223,23 @@ impl Stage<'_> {
 
     fn http(&mut self, http: &Http) -> Result<(), Stop> {
         let status = StatusCode::from_u16(http.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let json = (HeaderName::from_static("content-type"), HeaderValue::from_static("application/json"));
         let given = http.headers.iter().filter_map(|(name, value)| Some((name.parse().ok()?, value.parse().ok()?)));
+        let body = http.body.clone().unwrap_or_else(|| self.response.request.protocol.error_body(http));
+        self.send_whole(status, given.collect(), body)
+    }
+
+    fn send_whole(
+        &mut self,
+        status: StatusCode,
+        given: Vec<(HeaderName, HeaderValue)>,
+        body: String,
+    ) -> Result<(), Stop> {
+        let json = (HeaderName::from_static("content-type"), HeaderValue::from_static("application/json"));
         let headers = std::iter::once(json).chain(given).collect();
-        let body = http.body.clone().unwrap_or_else(|| {
-            let message = http.message.as_deref().unwrap_or("the script refuses");
-            let kind = http.kind.as_deref().unwrap_or("server_error");
-            json!({"error": {"message": message, "type": kind, "code": http.code, "param": null}}).to_string()
-        });
         let Out::Head(head) = &mut self.out else { return Err(Stop::Broken) };
         let whole = Head::Whole { status, headers, body: body.into() };
         head.take().and_then(|head| head.send(whole).ok()).ok_or(Stop::ClientGone)?;
-        self.shared.record.change(self.number, |request| request.status = Some(http.status));
+        self.shared.record.change(self.number, |request| request.status = Some(status.as_u16()));
         Ok(())
     }
 

@@ -21,7 +21,7 @@ pub struct Recorded {
     pub headers: Vec<(String, String)>,
     /// The body; what is not UTF-8 is replaced.
     pub body: String,
-    /// What answered: `script` (a step of the queue), `mock`, or `none` (no such path).
+    /// What answered: `script` (a step of the queue), `mock`, `count` (of tokens), or `none` (no such path).
     pub answered_by: String,
     /// The status that was sent; absent while none was.
     pub status: Option<u16>,
@@ -57,39 +57,6 @@ impl Recorded {
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
-
-    /// Whether this is a request for a response of the model.
-    #[must_use]
-    pub fn asks_the_model(&self) -> bool {
-        self.method == "POST" && asks_the_model(&self.path)
-    }
-
-    /// What the model reads as the output of a call: a text, or a list of parts. The last one counts.
-    #[must_use]
-    pub fn output(&self, call_id: &str) -> Option<serde_json::Value> {
-        let body = self.json();
-        let items = body["input"].as_array()?;
-        let of_call = |item: &&serde_json::Value| {
-            item["call_id"] == call_id && item["type"].as_str().is_some_and(|kind| kind.ends_with("_output"))
-        };
-        items.iter().rev().find(of_call).map(|item| item["output"].clone())
-    }
-
-    /// The names of the tools on offer, those of namespaces as `namespace.name`.
-    #[must_use]
-    pub fn tools(&self) -> Vec<String> {
-        let tools = super::request::Request::parse(&self.body).tools;
-        let named = |tool: super::request::Tool| match tool.namespace {
-            Some(namespace) => format!("{namespace}.{}", tool.name),
-            None => tool.name,
-        };
-        tools.into_iter().map(named).collect()
-    }
-}
-
-/// Whether a path is that of the Responses API.
-pub(super) fn asks_the_model(path: &str) -> bool {
-    path.split('?').next().unwrap_or_default().trim_end_matches('/').ends_with("/responses")
 }
 
 /// All requests, with a bell that rings at every change.

@@ -14,14 +14,19 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
+use super::Shared;
 use super::body::{AnyBody, BrokenOff, Played, whole};
 use super::play::{self, Head};
-use super::record::{End, Recorded, asks_the_model, now_ms};
-use super::{Shared, request};
+use super::protocol::{Protocol, counts_tokens};
+use super::record::{End, Recorded, now_ms};
+use super::request::Request as Asked;
 use crate::script::provider::{Action, Step};
 
 /// How long `GET /__marks/NAME` waits.
 const MARK_WAIT: Duration = Duration::from_secs(30);
+
+/// How many bytes of a request are counted as one token.
+const BYTES_OF_A_TOKEN: usize = 4;
 
 /// Takes connections until the provider stops.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
@@ -84,12 +89,16 @@ async fn answer(
     if let Some(control) = parts.uri.path().strip_prefix("/__") {
         return Ok(control_answer(&shared, &parts.method, control, &body).await);
     }
-    let asks = parts.method == Method::POST && asks_the_model(parts.uri.path());
+    let posted = parts.method == Method::POST;
     let body = String::from_utf8_lossy(&body).into_owned();
-    let step = asks.then(|| shared.next_step(&body));
+    let protocol = Protocol::of(parts.uri.path()).filter(|_| posted);
+    let asked = protocol.map(|protocol| Asked::parse(protocol, &body));
+    let step = asked.as_ref().map(|asked| shared.next_step(asked, &body));
+    let counts = posted && counts_tokens(parts.uri.path());
     let answered_by = match &step {
         Some(Some(_)) => "script",
         Some(None) => "mock",
+        None if counts => "count",
         None => "none",
     };
     let headers = parts
@@ -109,18 +118,22 @@ async fn answer(
         end: None,
         ended_at_ms: None,
     });
-    let Some(step) = step else {
-        shared.record.change(number, |request| request.status = Some(404));
+    let (Some(step), Some(asked)) = (step, asked) else {
+        let (status, answer) = if counts {
+            (StatusCode::OK, format!(r#"{{"input_tokens":{}}}"#, body.len() / BYTES_OF_A_TOKEN))
+        } else {
+            (StatusCode::NOT_FOUND, r#"{"error":{"message":"not found","code":null}}"#.to_owned())
+        };
+        shared.record.change(number, |request| request.status = Some(status.as_u16()));
         shared.record.end(number, End::Sent);
-        return Ok(json_answer(StatusCode::NOT_FOUND, r#"{"error":{"message":"not found","code":null}}"#));
+        return Ok(json_answer(status, answer));
     };
     let step = step.unwrap_or_else(|| Step::new(vec![Action::Mock]));
     let (head, beginning) = oneshot::channel();
     let task = {
         let (shared, reset) = (shared.clone(), reset.clone());
-        let request = request::Request::parse(&body);
         async move {
-            let playing = play::play(&shared, number, &step, &request, head, &reset);
+            let playing = play::play(&shared, number, &step, &asked, head, &reset);
             tokio::select! {
                 () = playing => {}
                 () = shared.stop.cancelled() => {}

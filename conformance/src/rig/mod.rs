@@ -31,7 +31,7 @@ pub use footprint::Footprint;
 pub use held::lookup;
 pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
 pub use order::name;
-pub use place::{Place, codex, failpoints, program, python};
+pub use place::{Place, claude, codex, failpoints, program, python};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};
 pub use scenario::{is_long, scenario};

@@ -166,21 +166,34 @@ pub fn failpoints() -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When it is not installed.
 pub fn codex() -> anyhow::Result<PathBuf> {
-    if let Some(path) = env::var_os("RUNTIME_BRIDGE_CODEX") {
-        return Ok(path.into());
-    }
-    installed_codex().context("the pinned Codex is not installed: run scripts/install-harnesses")
+    let triple = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    let path = format!("@openai/codex-linux-{}/vendor/{triple}/bin/codex", machine());
+    harness("RUNTIME_BRIDGE_CODEX", &path).context("the pinned Codex is not installed: run scripts/install-harnesses")
 }
 
-fn installed_codex() -> anyhow::Result<PathBuf> {
-    let (package, triple) = match env::consts::ARCH {
-        "aarch64" => ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
-        _ => ("codex-linux-x64", "x86_64-unknown-linux-musl"),
-    };
-    let path = installed("harnesses")?.join("node_modules/@openai").join(package);
-    let path = path.join("vendor").join(triple).join("bin/codex");
+/// The pinned Claude Code: `RUNTIME_BRIDGE_CLAUDE`, else what `scripts/install-harnesses` put into the cache.
+///
+/// # Errors
+/// When it is not installed.
+pub fn claude() -> anyhow::Result<PathBuf> {
+    let path = format!("@anthropic-ai/claude-code-linux-{}/claude", machine());
+    harness("RUNTIME_BRIDGE_CLAUDE", &path)
+        .context("the pinned Claude Code is not installed: run scripts/install-harnesses")
+}
+
+/// What this variable names, else the installed program at this path among the packages.
+fn harness(variable: &str, path: &str) -> anyhow::Result<PathBuf> {
+    if let Some(path) = env::var_os(variable) {
+        return Ok(path.into());
+    }
+    let path = installed("harnesses")?.join("node_modules").join(path);
     anyhow::ensure!(path.is_file(), "{} is not there", path.display());
     Ok(path)
+}
+
+/// The machine, as the packages of the Harnesses name it.
+fn machine() -> &'static str {
+    if env::consts::ARCH == "aarch64" { "arm64" } else { "x64" }
 }
 
 /// The Python with the pinned gRPC: `RUNTIME_BRIDGE_PYTHON`, else what `scripts/install-clients` put into the cache.

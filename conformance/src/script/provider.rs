@@ -6,13 +6,17 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// How one request to `POST …/responses` is answered. The first step of the queue that matches is taken.
+/// How one request for a response of the model is answered, in the words of the API that was asked. The first step of the
+/// queue that matches is taken.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     /// Only a request whose body holds this text takes the step. Absent: every request.
     #[serde(default, rename = "match", skip_serializing_if = "Option::is_none")]
     pub matches: Option<String>,
+    /// Only a request whose newest input is this takes the step. Absent: every request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<After>,
     /// How many requests the step answers, 1 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
@@ -29,15 +33,25 @@ pub struct Step {
     pub play: Vec<Action>,
 }
 
+/// What the newest input of a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum After {
+    /// A user's message.
+    User,
+    /// The outputs of calls.
+    Outputs,
+}
+
 /// One action of a step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// A message item, streamed in chunks.
+    /// A message (Responses) or a text block (Messages), streamed in chunks.
     Text(Text),
-    /// A reasoning item.
+    /// A reasoning item, or a thinking block with its signature.
     Reasoning(Reasoning),
-    /// One or several function calls, each an item of its own, in order.
+    /// One or several calls of functions or tools, each an item of its own, in order.
     Calls(Vec<Call>),
     /// A command for the shell tool that the request offers.
     Shell(Shell),
@@ -45,7 +59,9 @@ pub enum Action {
     CustomCall(CustomCall),
     /// The text of a patch for the custom tool `apply_patch`.
     Patch(String),
-    /// Any output item, sent as it stands when added and when done.
+    /// A web search: the provider's own, or a call of the Harness's tool where the request lets the provider search not.
+    Search(Search),
+    /// Any output item or content block, sent as it stands.
     Item(Box<RawValue>),
     /// Any server-sent event, its data as it stands.
     Event(Event),
@@ -61,11 +77,11 @@ pub enum Action {
     Gate(String),
     /// Tells the test that this place was reached.
     Mark(String),
-    /// Ending: `response.completed`.
+    /// Ending: the answer is whole.
     Complete(Complete),
-    /// Ending: `response.failed`.
+    /// Ending: `response.failed`, or the event `error`.
     Failed(Failed),
-    /// Ending: `response.incomplete`.
+    /// Ending: `response.incomplete`, or another reason to stop.
     Incomplete(Incomplete),
     /// Ending: an HTTP answer that is no stream. Only as the first action that sends anything.
     Http(Http),
@@ -79,7 +95,7 @@ pub enum Action {
     Hang,
 }
 
-/// A message item.
+/// A message, or a text block, which has neither phase nor id.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Text {
@@ -99,7 +115,7 @@ pub struct Text {
     pub open: bool,
 }
 
-/// A reasoning item.
+/// A reasoning item, or a thinking block: one text, of the parts of the summary, else of the raw reasoning.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reasoning {
@@ -111,7 +127,7 @@ pub struct Reasoning {
     pub raw: Option<String>,
 }
 
-/// A function call.
+/// A call of a function or a tool.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
@@ -154,6 +170,20 @@ pub struct CustomCall {
     pub call_id: Option<String>,
 }
 
+/// A web search.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// What is searched for.
+    pub query: String,
+    /// What was found, where the answer tells it: titles with addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<(String, String)>,
+    /// The call's id, where it is a call; a fresh one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+}
+
 /// A server-sent event.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -165,7 +195,7 @@ pub struct Event {
     pub data: String,
 }
 
-/// `response.completed`.
+/// The end of a whole answer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Complete {
@@ -197,7 +227,7 @@ impl Default for Usage {
     }
 }
 
-/// `response.failed`.
+/// The end of an answer that failed. The Messages API gets the type of error that means the same.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failed {
@@ -208,11 +238,11 @@ pub struct Failed {
     pub message: String,
 }
 
-/// `response.incomplete`.
+/// The end of an answer that is not whole.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Incomplete {
-    /// The reason, for example `max_output_tokens`.
+    /// The reason. `max_output_tokens` and `content_filter` are `max_tokens` and `refusal` in the Messages API.
     pub reason: String,
 }
 
@@ -228,10 +258,10 @@ pub struct Http {
     /// The body as it stands. Absent: the API's error object, made of the next three.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// The error's code.
+    /// The error's code; the Messages API has none, and words the one that a Harness acts on, `context_length_exceeded`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The error's type.
+    /// The error's type; in the Messages API that of the status when absent.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The error's text.
@@ -288,6 +318,12 @@ impl Step {
     #[must_use]
     pub fn matching(self, text: &str) -> Self {
         Self { matches: Some(text.into()), ..self }
+    }
+
+    /// The same step for requests whose newest input is this.
+    #[must_use]
+    pub fn after(self, newest: After) -> Self {
+        Self { after: Some(newest), ..self }
     }
 
     /// The same step for this many requests.

@@ -1,28 +1,10 @@
-//! The server-sent events of the Responses API, one function per item or ending. Each event is the text that goes out.
+//! The Responses API: one function per item or ending.
 
 use serde_json::{Value, json};
-use uuid::Uuid;
 
-use super::request::Request;
-use crate::script::provider::{Call, Complete, CustomCall, Event, Failed, Incomplete, Reasoning, Shell, Text, Usage};
-
-/// A fresh id with a prefix, unique among all runs, since a Harness keeps ids in its history.
-pub(super) fn fresh(prefix: &str) -> String {
-    format!("{prefix}_{}", Uuid::now_v7().simple())
-}
-
-/// An event whose name is its type.
-fn event(kind: &str, mut data: Value) -> String {
-    data["type"] = json!(kind);
-    format!("event: {kind}\ndata: {data}\n\n")
-}
-
-/// An event as a script has it.
-pub(super) fn verbatim(event: &Event) -> String {
-    let name = event.name.as_ref().map(|name| format!("event: {name}\n")).unwrap_or_default();
-    let data: String = event.data.split('\n').map(|line| format!("data: {line}\n")).collect();
-    format!("{name}{data}\n")
-}
+use super::{event, flat, fresh};
+use crate::provider::request::Request;
+use crate::script::provider::{Call, Complete, CustomCall, Failed, Incomplete, Reasoning, Search, Shell, Text, Usage};
 
 /// The first event of every response.
 pub(super) fn created(response: &str) -> String {
@@ -78,11 +60,6 @@ pub(super) fn item(index: usize, item: &str) -> Vec<String> {
         format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"output_index\":{index},\"item\":{}}}\n\n", flat(item))
     };
     vec![event("response.output_item.added"), event("response.output_item.done")]
-}
-
-/// JSON without the line breaks between its tokens (there are none within).
-fn flat(json: &str) -> String {
-    json.replace(['\n', '\r'], " ")
 }
 
 /// A message: begun, one delta per chunk, done.
@@ -161,6 +138,13 @@ pub(super) fn custom_call(index: usize, call: &CustomCall) -> Vec<String> {
     vec![begun, done(index, &item)]
 }
 
+/// A search of the provider's own.
+pub(super) fn search(index: usize, search: &Search) -> Vec<String> {
+    let action = json!({"type": "search", "query": search.query});
+    let found = json!({"type": "web_search_call", "id": fresh("ws"), "status": "completed", "action": action});
+    vec![added(index, &found), done(index, &found)]
+}
+
 /// A command in the form of the shell tool on offer; where none is offered, in that of `exec_command`, which the
 /// Harness will refuse.
 pub(super) fn shell(index: usize, shell: &Shell, request: &Request) -> Vec<String> {
@@ -233,12 +217,12 @@ mod tests {
                 r#"{"command":"ls"}"#,
             ),
         ] {
-            let request = Request::parse(&json!({ "tools": [tool] }).to_string());
+            let request = Request::responses(&json!({ "tools": [tool] }).to_string());
             let command = Shell { command: "ls".into(), yield_ms: Some(9), call_id: None };
             let events = shell(0, &command, &request);
             assert_eq!(data(&events[1])["item"]["arguments"], want);
         }
-        let request = Request::parse(r#"{"tools":[{"type":"local_shell"}]}"#);
+        let request = Request::responses(r#"{"tools":[{"type":"local_shell"}]}"#);
         let events = shell(0, &Shell { command: "ls".into(), ..Shell::default() }, &request);
         assert_eq!(data(&events[1])["item"]["action"]["command"][2], "ls");
     }

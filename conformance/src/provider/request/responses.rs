@@ -1,70 +1,45 @@
-//! What the provider reads out of a request of the Responses API: the tools on offer and the newest input. It looks
-//! only; the recorded body stays the text that came.
+//! Reading a request of the Responses API. Tools stand at the top level, in namespaces, and in lists that are carried in
+//! the input.
 
 use serde_json::Value;
 
-/// One request, as far as an answer depends on it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Request {
-    pub(super) tools: Vec<Tool>,
-    pub(super) newest: Newest,
-}
-
-/// A tool on offer, from the top level, a namespace, or a list that is carried in the input.
-#[derive(Debug, Clone)]
-pub(super) struct Tool {
-    pub(super) name: String,
-    pub(super) namespace: Option<String>,
-    /// `function`, `custom`, or a hosted tool's name.
-    pub(super) kind: String,
-    pub(super) parameters: Value,
-}
-
-/// The newest input.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Newest {
-    /// Outputs of tools, in order.
-    Outputs(Vec<String>),
-    /// A user's message.
-    User(String),
-    #[default]
-    Nothing,
-}
+use super::{Input, Request, Tool, text_of};
+use crate::provider::protocol::Protocol;
 
 /// User messages that a Harness writes by itself begin with one of these.
 const NOT_FROM_A_USER: [&str; 5] =
     ["<environment_context>", "<turn_aborted>", "<user_instructions>", "# AGENTS.md instructions", "<model_switch>"];
 
 impl Request {
-    /// Reads a body; one that is no JSON offers nothing and asks nothing.
-    pub(super) fn parse(body: &str) -> Self {
+    /// Reads a body of the Responses API.
+    pub(in crate::provider) fn responses(body: &str) -> Self {
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         let mut tools = Vec::new();
         collect_tools(&body["tools"], None, &mut tools);
-        let items = match &body["input"] {
-            Value::Array(items) => items.as_slice(),
-            Value::String(text) => return Self { tools, newest: Newest::User(text.clone()) },
-            _ => &[],
+        let (inputs, items) = match &body["input"] {
+            Value::Array(items) => (items.iter().map(input).collect(), items.as_slice()),
+            Value::String(text) => (vec![Input::User(text.clone())], &[][..]),
+            _ => (Vec::new(), &[][..]),
         };
         for item in items.iter().filter(|item| item["type"] == "additional_tools") {
             collect_tools(&item["tools"], None, &mut tools);
         }
-        Self { tools, newest: newest(items) }
-    }
-
-    /// The function of this name, or of `namespace.name`.
-    pub(super) fn function(&self, name: &str) -> Option<&Tool> {
-        let functions = || self.tools.iter().filter(|tool| tool.kind == "function");
-        functions().find(|tool| tool.name == name).or_else(|| {
-            let (namespace, name) = name.rsplit_once('.')?;
-            functions().find(|tool| tool.name == name && tool.namespace.as_deref() == Some(namespace))
-        })
-    }
-
-    /// The shell tool, whatever its name and form.
-    pub(super) fn shell(&self) -> Option<&Tool> {
-        const NAMES: [&str; 4] = ["exec_command", "shell_command", "shell", "local_shell"];
-        NAMES.iter().find_map(|name| self.tools.iter().find(|tool| tool.name == *name || tool.kind == *name))
+        let above = |item: &&Value| item["role"] == "developer" || item["role"] == "system";
+        let instructions = body["instructions"].as_str().map(str::to_owned);
+        let format = &body["text"]["format"];
+        Self {
+            protocol: Protocol::Responses,
+            model: body["model"].as_str().unwrap_or_default().to_owned(),
+            streams: true,
+            searches: false,
+            instructions: instructions
+                .into_iter()
+                .chain(items.iter().filter(above).map(|item| text_of(&item["content"])))
+                .collect(),
+            tools,
+            inputs,
+            schema: (format["type"] == "json_schema").then(|| format["schema"].clone()),
+        }
     }
 }
 
@@ -78,53 +53,38 @@ fn collect_tools(list: &Value, namespace: Option<&str>, tools: &mut Vec<Tool>) {
             tools.push(Tool {
                 name: name.to_owned(),
                 namespace: namespace.filter(|namespace| *namespace != "functions").map(str::to_owned),
+                wire: name.to_owned(),
                 kind: kind.to_owned(),
+                description: tool["description"].as_str().unwrap_or_default().to_owned(),
                 parameters: tool["parameters"].clone(),
+                deferred: tool["defer_loading"] == true,
             });
         }
     }
 }
 
-fn newest(items: &[Value]) -> Newest {
-    let mut outputs = Vec::new();
-    for item in items.iter().rev() {
-        let kind = item["type"].as_str().unwrap_or("message");
-        if kind.ends_with("_output") {
-            outputs.push(text_of(&item["output"]));
-        } else if !outputs.is_empty() {
-            break;
-        } else if kind == "message" && item["role"] == "user" {
-            let text = text_of(&item["content"]);
-            if !NOT_FROM_A_USER.iter().any(|start| text.starts_with(start)) {
-                return Newest::User(text);
-            }
-        }
+fn input(item: &Value) -> Input {
+    let kind = item["type"].as_str().unwrap_or("message");
+    if kind.ends_with("_output") {
+        let call_id = item["call_id"].as_str().unwrap_or_default().to_owned();
+        return Input::Output { call_id, content: item["output"].clone(), failed: false };
     }
-    outputs.reverse();
-    if outputs.is_empty() { Newest::Nothing } else { Newest::Outputs(outputs) }
-}
-
-/// The text of a content or an output: a string, or a list of parts.
-fn text_of(content: &Value) -> String {
-    match content {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => {
-            parts.iter().map(|part| part["text"].as_str().unwrap_or("[no text]")).collect::<Vec<_>>().join("\n")
-        }
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
+    let text = text_of(&item["content"]);
+    let from_a_user =
+        kind == "message" && item["role"] == "user" && !NOT_FROM_A_USER.iter().any(|start| text.starts_with(start));
+    if from_a_user { Input::User(text) } else { Input::Other }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::Newest;
     use super::*;
 
     #[track_caller]
     fn check(input: &Value, want: &Newest) {
-        assert_eq!(&Request::parse(&json!({ "input": input }).to_string()).newest, want);
+        assert_eq!(&Request::responses(&json!({ "input": input }).to_string()).newest(), want);
     }
 
     #[test]
@@ -158,11 +118,24 @@ mod tests {
             "input": [{"type":"additional_tools","tools":[
                 {"type":"namespace","name":"functions","tools":[{"type":"function","name":"inner"}]}]}],
         });
-        let request = Request::parse(&body.to_string());
+        let request = Request::responses(&body.to_string());
         assert_eq!(request.function("lookup").unwrap().namespace.as_deref(), Some("bridge"));
         assert_eq!(request.function("bridge.lookup").unwrap().name, "lookup");
         assert_eq!(request.function("inner").unwrap().namespace, None);
         assert!(request.function("web_search").is_none());
         assert_eq!(request.shell().unwrap().name, "exec_command");
+    }
+
+    #[test]
+    fn instructions_and_the_schema_of_the_answer_are_found() {
+        let body = json!({
+            "instructions": "above",
+            "text": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+            "input": [{"type":"message","role":"developer","content":[{"type":"input_text","text":"below"}]}],
+        });
+        let request = Request::responses(&body.to_string());
+        assert_eq!(request.instructions, ["above", "below"]);
+        assert_eq!(request.schema, Some(json!({"type": "object"})));
+        assert_eq!(Request::responses("{}").schema, None);
     }
 }
