@@ -179,7 +179,7 @@ pub(crate) enum Command {
     },
     Prepare {
         fence: Fence,
-        request: PrepareRequest,
+        request: Box<PrepareRequest>,
         reply: Reply<Progress>,
     },
     ReleasePreparation {
