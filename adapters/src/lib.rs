@@ -11,3 +11,4 @@ pub mod failpoint;
 pub mod harness;
 mod json;
 pub mod native;
+mod owner;

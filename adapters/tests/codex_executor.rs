@@ -12,10 +12,10 @@ use std::{
 };
 
 use adapters::{
-    codex::{Codex, Settings, Timing},
+    codex::{Codex, Settings},
     harness::{
         Configuration, Controls, Executor, Exit, FunctionOutput, FunctionResult, FunctionTool, Harness as _, Isolation,
-        Launch, ModelProtocol, ModelProvider, Order, Placement, PrepareError, Presence, Report,
+        Launch, ModelProtocol, ModelProvider, Order, Placement, PrepareError, Presence, Report, Timing,
     },
     native::{environment::Mark, tree},
 };

@@ -12,10 +12,14 @@ use crate::{
 
 /// The most bytes of `harness_config` (R-PRE-6).
 const HARNESS_CONFIG: usize = 16 << 10;
-/// What `harness_config` may be (R-PRE-6).
-const HARNESS_CONFIG_TAKEN: Taken = Taken { depth: 32, numbers: Numbers::Integer64 };
-/// Codex reads a line with at most 127 levels of objects and arrays and puts four around a schema; it drops a deeper line without an answer.
-const SCHEMA_TAKEN: Taken = Taken { depth: 123, numbers: Numbers::Integer64 };
+/// The most levels of `harness_config` (R-PRE-6).
+const HARNESS_CONFIG_DEPTH: usize = 32;
+/// The most levels of objects and arrays in a schema. Codex reads a line with at most 127 and puts four around the schema; it drops a deeper
+/// line without an answer.
+const SCHEMA_DEPTH: usize = 123;
+
+/// What a schema may be.
+const SCHEMA: Taken = Taken { depth: SCHEMA_DEPTH, numbers: Numbers::Integer64 };
 
 /// Native settings that a configuration may carry (R-PRE-6).
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -70,7 +74,7 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
 
 /// Checks the schema of final answers; it goes to Codex as it is.
 pub(super) fn output_schema(text: &str) -> Result<Box<RawValue>, NotAdmitted> {
-    json::check_output(text, SCHEMA_TAKEN)
+    json::check_output(text, SCHEMA)
         .map_err(|flaw| refused("tools.controls.output_format.json_schema.schema", flaw.to_string()))
 }
 
@@ -113,7 +117,7 @@ fn code_mode_name(name: &str) -> String {
 
 /// Checks the parameters of a function; they go to Codex as they are.
 pub(super) fn parameters(index: usize, text: &str) -> Result<Box<RawValue>, NotAdmitted> {
-    json::check_parameters(text, SCHEMA_TAKEN)
+    json::check_parameters(text, SCHEMA)
         .map_err(|flaw| refused(format!("tools.functions[{index}].parameters"), flaw.to_string()))
 }
 
@@ -132,7 +136,7 @@ pub(super) fn harness_config(text: &str) -> Result<NativeSettings, NotAdmitted> 
     if !raw.get().starts_with('{') {
         return Err(refused(FIELD, "must be a JSON object"));
     }
-    json::walk(&raw, HARNESS_CONFIG_TAKEN).map_err(flaw)?;
+    json::walk(&raw, Taken { depth: HARNESS_CONFIG_DEPTH, numbers: Numbers::Integer64 }).map_err(flaw)?;
     let members = json::members(raw.get()).map_err(|_| refused(FIELD, "must be a JSON object"))?;
     for (name, value) in members {
         match name.as_str() {

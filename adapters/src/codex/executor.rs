@@ -1,166 +1,56 @@
-//! The owner of one Executor: a task that reads the process for ever, takes orders, gives reports, and performs what the Turn's state machine
-//! asks for. Nothing holds it up but a full channel of reports, and even then it takes orders.
+//! Codex's side of an owner: what is asked of it, and what it keeps of a thread.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use serde_json::value::RawValue;
-use tokio::{
-    process::ChildStdout,
-    sync::mpsc,
-    time::{self, Instant},
-};
-use tokio_util::task::TaskTracker;
+use tokio::time::Instant;
 
-use super::{
-    Timing,
-    events::Items,
-    failure::Errors,
-    functions::Calls,
-    turn::{Effect, Event, Timer, Turn},
-    wire,
-};
+use super::{events::Items, failure::Errors, functions::Calls, history, wire};
 use crate::{
     cleaner::Cleaner,
-    harness::{BoxFuture, Failure, FailureCode, InputPart, Order, Report},
-    native::{
-        lines::{Line, LineError, LineReader},
-        lock::Lock,
-        process::{self, Control},
-        rpc::{self, SendError, Writer},
-        tree::{self, ProcessId, Surplus},
-    },
+    harness::{Failure, FunctionResult, Proof, ProvedInputs, Report},
+    native::rpc,
+    owner::{Carried, Manner, Native, Owner},
 };
 
-mod aftermath;
 mod inbox;
 mod standing;
 mod steering;
 
-/// Codex's own helper programs, as the kernel has their names (15 bytes): they stay between Turns.
-const HELPERS: &[&str] = &["codex-code-mode"];
-/// How long ending the surplus may take before everything is ended.
-const SURPLUS_LIMIT: Duration = Duration::from_secs(5);
-/// How long an idle process may take to leave by itself once its input is closed; it takes less than 100 ms.
-const EOF_WAIT: Duration = Duration::from_secs(1);
-/// How long output is read after the exit, and an exit waited for after the output's end (R-EVT-7).
-const DRAIN: Duration = Duration::from_millis(400);
-/// Between two tries to queue a line for a process that does not read.
-const QUEUE_AGAIN: Duration = Duration::from_millis(20);
-/// Orders that are taken while the Session does not take reports.
-const BACKLOG: usize = 2048;
-/// Native turns that are over and whose late messages are known as such.
-const PAST: usize = 64;
-
-/// What an owner is made of.
-pub(super) struct Parts {
-    pub(super) timing: Timing,
-    pub(super) writer: Writer,
-    pub(super) writers: TaskTracker,
-    pub(super) lines: LineReader<ChildStdout>,
-    pub(super) control: Control,
-    pub(super) cleaner: Cleaner,
-    pub(super) next_id: u64,
-    pub(super) thread_id: String,
+/// A thread of Codex and what is known of the Turn that runs on it.
+pub(super) struct Thread {
+    id: String,
     /// Codex's home, where the history is.
-    pub(super) home: PathBuf,
-    /// Held as long as the process may write to the history.
-    pub(super) lock: Lock,
-    pub(super) nowhere: bool,
-    /// Tokens that the thread had used before.
-    pub(super) used: wire::Tokens,
-    /// The folder of the program and its helpers.
-    pub(super) package: PathBuf,
-    pub(super) functions: Vec<String>,
-    /// Schema of every final answer.
-    pub(super) output_schema: Option<Box<RawValue>>,
-    pub(super) orders: mpsc::Receiver<Order>,
-    pub(super) reports: mpsc::Sender<Report>,
-}
-
-/// The owner task's state.
-pub(super) struct Owner {
-    timing: Timing,
-    writer: Writer,
-    writers: TaskTracker,
-    lines: LineReader<ChildStdout>,
-    control: Control,
-    cleaner: Cleaner,
-    orders: mpsc::Receiver<Order>,
-    /// Orders that were taken while a report waited.
-    backlog: VecDeque<Order>,
-    /// Nobody gives orders any more.
-    orphaned: bool,
-    reports: mpsc::Sender<Report>,
-    thread_id: String,
     home: PathBuf,
-    lock: Lock,
-    package: PathBuf,
     nowhere: bool,
+    /// Schema of every final answer.
+    output_schema: Option<Box<RawValue>>,
     next_id: u64,
     /// What we asked and was not answered.
     asked: BTreeMap<u64, Asked>,
-    /// Lines on their way into the pipe, with what they carry.
-    writes: FuturesUnordered<BoxFuture<'static, Written>>,
-    /// Work on the process tree; at most one at a time.
-    background: Option<BoxFuture<'static, Background>>,
-    timers: BTreeMap<Timer, Instant>,
-    life: Life,
-    output_schema: Option<Box<RawValue>>,
-    turn: Option<Turn>,
-    input: Option<Input>,
-    /// What descended from the keeper before the Turn.
-    before: BTreeSet<ProcessId>,
     items: Items,
     calls: Calls,
-    steering: steering::Steering,
+    /// When an input that Codex could not take is written again.
+    again_at: Option<Instant>,
     errors: Errors,
     /// The last `error` that was not to be retried; `turn/completed` repeats it.
     final_error: Option<Failure>,
-    /// Said before the native turn has started: `turn_started` is the first of a Turn (R-EVT-2).
-    early: Vec<Report>,
-    past: VecDeque<String>,
-    skipped: inbox::Skipped,
-    quiet: standing::Quiet,
 }
 
-/// How far the process is from its end.
-#[derive(Debug, Default)]
-struct Life {
-    /// Its input is closed.
-    retiring: bool,
-    /// When the keeper is asked for the end.
-    end_at: Option<Instant>,
-    /// When its end is given up on.
-    give_up_at: Option<Instant>,
-    /// Its output has ended.
-    silent: bool,
-    exit: Option<process::Exit>,
-    /// Until when output is read after the exit.
-    drain_until: Option<Instant>,
-}
-
-/// The input of a Turn, until Codex has taken it.
-struct Input {
-    parts: Vec<InputPart>,
-    client_id: String,
-}
-
-/// What became of a line, and what it carried.
-type Written = (Option<Carried>, Result<(), SendError>);
-
-/// What a line carries whose writing is waited for.
-#[derive(Debug)]
-enum Carried {
-    /// The result of this call.
-    Result(String),
-    /// This input.
-    Input(String),
+/// What a thread is made of.
+pub(super) struct Opened {
+    pub(super) id: String,
+    pub(super) home: PathBuf,
+    pub(super) nowhere: bool,
+    pub(super) output_schema: Option<Box<RawValue>>,
+    pub(super) next_id: u64,
+    /// Tokens that the thread had used before.
+    pub(super) used: wire::Tokens,
+    pub(super) functions: BTreeSet<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,422 +62,126 @@ enum Asked {
     Standing,
 }
 
-enum Background {
-    Snapshot(BTreeSet<ProcessId>),
-    Surplus(Surplus),
-}
-
-enum Happened {
-    Ordered(Option<Order>),
-    Read(Result<Option<Line>, LineError>),
-    Written(Written),
-    Done(Background),
-    Exited(process::Exit),
-    Due,
-}
-
-impl Owner {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts {
-            timing,
-            writer,
-            writers,
-            lines,
-            control,
-            cleaner,
-            next_id,
-            thread_id,
-            home,
-            lock,
-            nowhere,
-            used,
-            package,
-            functions,
-            output_schema,
-            orders,
-            reports,
-        } = parts;
+impl Thread {
+    pub(super) fn new(opened: Opened) -> Self {
+        let Opened { id, home, nowhere, output_schema, next_id, used, functions } = opened;
         Self {
-            timing,
-            writer,
-            writers,
-            lines,
-            control,
-            cleaner,
-            orders,
-            backlog: VecDeque::new(),
-            orphaned: false,
-            reports,
-            thread_id,
+            id,
             home,
-            lock,
-            package,
             nowhere,
+            output_schema,
             next_id,
             asked: BTreeMap::new(),
-            writes: FuturesUnordered::new(),
-            background: None,
-            timers: BTreeMap::new(),
-            life: Life::default(),
-            output_schema,
-            turn: None,
-            input: None,
-            before: BTreeSet::new(),
             items: Items::new(used),
             calls: Calls::new(functions),
-            steering: steering::Steering::default(),
+            again_at: None,
             errors: Errors::default(),
             final_error: None,
-            early: Vec::new(),
-            past: VecDeque::new(),
-            skipped: inbox::Skipped::default(),
-            quiet: standing::Quiet::new(),
         }
     }
+}
 
-    /// Works until the process is gone.
-    pub(super) async fn run(mut self) {
-        while !self.is_over() {
-            match self.next().await {
-                Happened::Ordered(Some(order)) => self.ordered(order).await,
-                Happened::Ordered(None) => self.orphan().await,
-                Happened::Read(line) => self.read(line).await,
-                Happened::Written(written) => self.written(written).await,
-                Happened::Done(background) => self.done(background).await,
-                Happened::Exited(exit) => {
-                    self.life.exit = Some(exit);
-                    // An idle process has nothing to say that anybody waits for.
-                    let drain = if self.turn.is_some() { DRAIN } else { Duration::ZERO };
-                    self.life.drain_until = Some(Instant::now() + drain);
-                }
-                Happened::Due => self.due().await,
-            }
-        }
-        self.close().await;
-    }
+impl Native for Thread {
+    const MANNER: Manner = Manner { name: "codex", cleans: true };
+    const HELPERS: &'static [&'static str] = &["codex-code-mode"];
 
-    /// The process is gone and everything that it wrote is read, or its end is given up on.
-    fn is_over(&self) -> bool {
-        let now = Instant::now();
-        let drained = self.life.silent || self.life.drain_until.is_some_and(|until| until <= now);
-        (self.life.exit.is_some() && drained) || self.life.give_up_at.is_some_and(|at| at <= now)
-    }
-
-    async fn next(&mut self) -> Happened {
-        if let Some(order) = self.backlog.pop_front() {
-            return Happened::Ordered(Some(order));
-        }
-        if self.orphaned && !self.life.retiring {
-            return Happened::Ordered(None);
-        }
-        let due = self.next_due();
-        // CANCEL: each arm keeps what it has when another one wins: channels and the line reader by themselves, the background work because it
-        // is only borrowed.
-        tokio::select! {
-            order = self.orders.recv(), if !self.orphaned => Happened::Ordered(order),
-            line = self.lines.next(), if !self.life.silent => Happened::Read(line),
-            Some(written) = self.writes.next(), if !self.writes.is_empty() => Happened::Written(written),
-            done = working(&mut self.background), if self.background.is_some() => {
-                self.background = None;
-                Happened::Done(done)
-            }
-            exit = self.control.exited(), if self.life.exit.is_none() => Happened::Exited(exit),
-            () = time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happened::Due,
-        }
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        let life = [self.life.end_at, self.life.give_up_at, self.life.drain_until, self.quiet.answer_until];
-        let life = life.into_iter().chain([self.steering.again_at]);
-        self.timers.values().copied().chain(life.flatten()).min()
-    }
-
-    async fn due(&mut self) {
-        let now = Instant::now();
-        if self.life.end_at.is_some_and(|at| at <= now) {
-            self.life.end_at = None;
-            self.control.end();
-        }
-        if self.quiet.answer_until.is_some_and(|at| at <= now) {
-            self.silent_standing().await;
-        }
-        if self.steering.again_at.take_if(|at| *at <= now).is_some() {
-            self.write_input();
-        }
-        while let Some(timer) = self.timers.iter().find(|(_, at)| **at <= now).map(|(timer, _)| *timer) {
-            self.timers.remove(&timer);
-            self.feed(Event::Expired(timer)).await;
-        }
-    }
-
-    async fn ordered(&mut self, order: Order) {
-        match order {
-            Order::Start { input, client_id } if self.turn.is_none() && !self.life.retiring => {
-                self.items = Items::new(self.items.total());
-                self.calls.begin();
-                self.steering = steering::Steering::default();
-                self.errors = Errors::default();
-                self.final_error = None;
-                self.early.clear();
-                self.turn = Some(Turn::new(self.timing));
-                self.input = Some(Input { parts: input, client_id });
-                // What is there before the input is submitted is not of this Turn (R-CAN-2).
-                let keeper = self.control.keeper_pid();
-                self.background = Some(Box::pin(async move {
-                    let snapshot = tokio::task::spawn_blocking(move || tree::descendants(keeper)).await;
-                    Background::Snapshot(snapshot.unwrap_or_else(|_| tree::descendants(keeper)))
-                }));
-            }
-            Order::Start { .. } => tracing::error!("a Turn was started on an Executor that is not idle"),
-            Order::Answer { call_id, .. } if !self.turn.as_ref().is_some_and(Turn::is_open) => {
-                tracing::debug!(%call_id, "a result came after the end of its Turn");
-            }
-            Order::Answer { call_id, result } => {
-                let lines = self.calls.answered(&call_id, &result);
-                for (index, line) in lines.into_iter().enumerate() {
-                    self.write(line, (index == 0).then(|| Carried::Result(call_id.clone())));
-                }
-            }
-            Order::Steer { input_id, client_id, input } => self.steer(input_id, client_id, input),
-            Order::Interrupt => {
-                self.steering.inputs.stop();
-                self.feed(Event::Interrupt).await;
-            }
-            Order::Ask { quiet } => self.ask_standing(quiet).await,
-            Order::Close if self.turn.is_some() => self.feed(Event::Close).await,
-            Order::Close => self.retire(EOF_WAIT),
-        }
-    }
-
-    /// The Session let go of the Executor.
-    async fn orphan(&mut self) {
-        self.orphaned = true;
-        if self.turn.is_some() {
-            self.feed(Event::Close).await;
-        }
-        self.retire(Duration::ZERO);
-    }
-
-    async fn written(&mut self, written: Written) {
-        match written {
-            (Some(Carried::Result(call)), Ok(())) => {
-                if let Some(report) = self.calls.written(&call) {
-                    self.emit(report).await;
-                }
-            }
-            (Some(Carried::Input(input)), Ok(())) => {
-                if let Some(report) = self.steering.inputs.written(&input) {
-                    self.emit(report).await;
-                }
-            }
-            (None, Ok(())) => {}
-            (Some(Carried::Input(input)), Err(SendError::Closed)) => self.steering.inputs.unwritten(&input),
-            // The process is going or gone, and its exit ends the Turn.
-            (_, Err(error)) => tracing::debug!(%error, "a line was not written"),
-        }
-    }
-
-    async fn done(&mut self, background: Background) {
-        match background {
-            Background::Snapshot(before) => {
-                self.before = before;
-                self.feed(Event::Prepared).await;
-            }
-            Background::Surplus(Surplus { ended, left }) => {
-                if ended + left > 0 {
-                    tracing::info!(ended, left, "processes of a Turn were still there after its end");
-                }
-                self.feed(Event::SurplusEnded { left }).await;
-            }
-        }
-    }
-
-    /// Gives an event to the Turn and performs what it asks for.
-    async fn feed(&mut self, event: Event) {
-        if matches!(event, Event::Fault(_)) {
-            self.steering.inputs.doubt();
-        }
-        let Some(turn) = &mut self.turn else { return };
-        let mut effects = Vec::new();
-        if let Err(misfit) = turn.on(event, &mut effects) {
-            tracing::debug!(%misfit, "skipped");
-            self.skipped.late += 1;
-        }
-        for effect in effects {
-            match effect {
-                Effect::Report(report @ Report::Started { .. }) => {
-                    self.emit(report).await;
-                    for early in std::mem::take(&mut self.early) {
-                        self.emit(early).await;
-                    }
-                    self.write_input();
-                }
-                Effect::Report(report @ (Report::Ended(_) | Report::Proved(_))) => {
-                    self.leave_inputs().await;
-                    self.emit(report).await;
-                }
-                Effect::Report(report) => self.emit(report).await,
-                Effect::Submit => self.submit(),
-                Effect::Interrupt { native } => {
-                    let params = wire::TurnInterrupt { thread_id: &self.thread_id, turn_id: &native };
-                    self.ask(Asked::Interrupt, "turn/interrupt", rpc::request(self.next_id, "turn/interrupt", &params));
-                }
-                Effect::Clean => {
-                    self.items.stop();
-                    let method = "thread/backgroundTerminals/clean";
-                    let params = wire::ThreadRef { thread_id: &self.thread_id };
-                    self.ask(Asked::Clean, method, rpc::request(self.next_id, method, &params));
-                }
-                Effect::EndSurplus => {
-                    let (keeper, before) = (self.control.keeper_pid(), std::mem::take(&mut self.before));
-                    let package = self.package.clone();
-                    self.background = Some(Box::pin(async move {
-                        // A name alone would spare whatever the model starts under it.
-                        let is_helper = |name: &str, id| {
-                            HELPERS.contains(&name)
-                                && tree::program(id).is_some_and(|program| program.starts_with(&package))
-                        };
-                        Background::Surplus(tree::end_surplus(keeper, &before, is_helper, SURPLUS_LIMIT).await)
-                    }));
-                }
-                Effect::Retire => self.retire(Duration::ZERO),
-                Effect::Arm(timer, after) => {
-                    self.timers.insert(timer, Instant::now() + after);
-                }
-                Effect::Disarm(timer) => {
-                    self.timers.remove(&timer);
-                }
-            }
-        }
-        if self.turn.as_ref().is_some_and(Turn::is_settled) {
-            self.settled();
-        }
+    fn begin(&mut self) {
+        self.items = Items::new(self.items.total());
+        self.calls.begin();
+        self.again_at = None;
+        self.errors = Errors::default();
+        self.final_error = None;
     }
 
     fn settled(&mut self) {
-        let native = self.turn.take().and_then(|turn| turn.native().map(str::to_owned));
-        if self.past.len() == PAST {
-            self.past.pop_front();
-        }
-        self.past.extend(native);
         self.asked.clear();
-        self.quiet.answer_until = None;
-        self.background = None;
-        self.input = None;
-        tracing::debug!(skipped = ?self.skipped, "the Turn is settled");
     }
 
-    fn submit(&mut self) {
-        let Some(input) = &self.input else { return };
+    fn submit(owner: &mut Owner<Self>) {
+        let Some(input) = &owner.input else { return };
+        let thread = &owner.native;
         let params = wire::TurnStart {
-            thread_id: &self.thread_id,
+            thread_id: &thread.id,
             client_user_message_id: &input.client_id,
             input: input.parts.iter().map(wire::UserInput::of).collect(),
-            output_schema: self.output_schema.as_deref(),
-            environments: self.nowhere.then_some([]),
+            output_schema: thread.output_schema.as_deref(),
+            environments: thread.nowhere.then_some([]),
         };
-        self.ask(Asked::Start, "turn/start", rpc::request(self.next_id, "turn/start", &params));
+        let line = rpc::request(thread.next_id, "turn/start", &params);
+        owner.ask_for(Asked::Start, line, None);
     }
 
-    fn ask(&mut self, what: Asked, method: &str, line: Result<Bytes, rpc::EncodeError>) {
-        match line {
-            Ok(line) => {
-                self.asked.insert(self.next_id, what);
-                self.next_id += 1;
-                self.write(line, None);
-            }
-            Err(error) => tracing::error!(%error, method, "a request could not be written as JSON"),
+    fn interrupt(owner: &mut Owner<Self>, native: &str) {
+        let params = wire::TurnInterrupt { thread_id: &owner.native.id, turn_id: native };
+        let line = rpc::request(owner.native.next_id, "turn/interrupt", &params);
+        owner.ask_for(Asked::Interrupt, line, None);
+    }
+
+    fn clean(owner: &mut Owner<Self>) {
+        owner.native.items.stop();
+        let params = wire::ThreadRef { thread_id: &owner.native.id };
+        let line = rpc::request(owner.native.next_id, "thread/backgroundTerminals/clean", &params);
+        owner.ask_for(Asked::Clean, line, None);
+    }
+
+    fn write_input(owner: &mut Owner<Self>) {
+        owner.steer_next();
+    }
+
+    fn answer(&mut self, call_id: &str, result: &FunctionResult) -> Vec<Bytes> {
+        self.calls.answered(call_id, result)
+    }
+
+    fn answer_written(&mut self, call_id: &str) -> Option<Report> {
+        self.calls.written(call_id)
+    }
+
+    fn ask(owner: &mut Owner<Self>) {
+        let params = wire::NewestTurn { thread_id: &owner.native.id, limit: 1, items_view: "notLoaded" };
+        let line = rpc::request(owner.native.next_id, "thread/turns/list", &params);
+        owner.ask_for(Asked::Standing, line, None);
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.again_at
+    }
+
+    fn due(owner: &mut Owner<Self>, now: Instant) {
+        if owner.native.again_at.take_if(|at| *at <= now).is_some() {
+            owner.steer_next();
         }
     }
 
-    /// Queues a line behind those before it; one that finds no room is queued as soon as there is.
-    fn write(&mut self, line: Bytes, carried: Option<Carried>) {
-        let writer = self.writer.clone();
-        let mut notice = writer.send_noticed(line.clone());
-        self.writes.push(Box::pin(async move {
-            loop {
-                match notice.await {
-                    Err(SendError::Full) => {
-                        time::sleep(QUEUE_AGAIN).await;
-                        notice = writer.send_noticed(line.clone());
-                    }
-                    outcome => return (carried, outcome),
-                }
-            }
-        }));
+    async fn message(owner: &mut Owner<Self>, line: &[u8]) {
+        owner.told(line).await;
     }
 
-    /// Closes the input and, after `wait`, has everything ended (R-CAN-4).
-    fn retire(&mut self, wait: Duration) {
-        let now = Instant::now();
-        if !self.life.retiring {
-            self.life.retiring = true;
-            self.writer.close();
-            self.life.give_up_at = Some(now + self.timing.settlement);
-        }
-        if wait.is_zero() {
-            self.life.end_at = None;
-            self.control.end();
-        } else if self.life.end_at.is_none() {
-            self.life.end_at = Some(now + wait);
-        }
+    async fn inputs_read(&self, native: &str) -> Option<ProvedInputs> {
+        let (home, thread, turn) = (self.home.clone(), self.id.clone(), native.to_owned());
+        tokio::task::spawn_blocking(move || history::inputs(&home, &thread, &turn)).await.unwrap_or_default()
     }
 
-    /// Gives a report. While the Session does not take it, its orders are taken and kept, so that neither waits for the other.
-    async fn emit(&mut self, report: Report) {
-        loop {
-            tokio::select! {
-                biased;
-                room = self.reports.reserve() => {
-                    // Without a listener the missing orders end the process.
-                    if let Ok(room) = room {
-                        room.send(report);
-                    }
-                    return;
-                }
-                order = self.orders.recv(), if !self.orphaned && self.backlog.len() < BACKLOG => match order {
-                    Some(order) => self.backlog.push_back(order),
-                    None => self.orphaned = true,
-                },
-            }
-        }
+    async fn ending(&self, native: &str, cleaner: &Cleaner) -> Option<Proof> {
+        let (home, thread, turn) = (self.home.clone(), self.id.clone(), native.to_owned());
+        let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &turn)).await.ok()??;
+        Some(found.into_proof(&self.errors, cleaner))
     }
 
-    /// A line was read, or there are no more.
-    async fn read(&mut self, line: Result<Option<Line>, LineError>) {
-        self.quiet.heard_at = Instant::now();
-        match line {
-            // Cut by the end of the process: Codex ends every message with a newline.
-            Ok(Some(line)) if line.truncated => self.skipped.malformed += 1,
-            Ok(Some(line)) => self.message(&line).await,
-            Ok(None) | Err(LineError::Io(_)) => self.silence(),
-            Err(LineError::Spool(error)) => {
-                let message = format!("a long line of codex could not be kept: {}", error.kind());
-                let failure = Failure { code: FailureCode::StorageUnavailable, message, http_status: None, exit: None };
-                self.feed(Event::Fault(failure)).await;
-                self.retire(Duration::ZERO);
-            }
-            Err(LineError::TooLong { limit }) => {
-                let message = format!("codex wrote a line of more than {limit} bytes");
-                let failure = Failure { code: FailureCode::LineTooLarge, message, http_status: None, exit: None };
-                self.feed(Event::Fault(failure)).await;
-                self.retire(Duration::ZERO);
-            }
-        }
-    }
-
-    /// The output has ended. The process should be gone in a moment; if it is not, it is of no use.
-    fn silence(&mut self) {
-        self.life.silent = true;
-        if self.life.exit.is_none() {
-            self.retire(DRAIN);
-        }
+    fn missed(&mut self, proof: Proof, out: &mut Vec<Report>) {
+        self.items.missed(proof.message, proof.usage, out);
     }
 }
 
-async fn working(background: &mut Option<BoxFuture<'static, Background>>) -> Background {
-    match background {
-        Some(work) => work.await,
-        None => std::future::pending().await,
+impl Owner<Thread> {
+    /// Writes a request, whose answer is waited for.
+    fn ask_for(&mut self, what: Asked, line: Result<Bytes, rpc::EncodeError>, carried: Option<Carried>) {
+        match line {
+            Ok(line) => {
+                self.native.asked.insert(self.native.next_id, what);
+                self.native.next_id += 1;
+                self.write(line, carried);
+            }
+            Err(error) => tracing::error!(%error, ?what, "a request could not be written as JSON"),
+        }
     }
 }

@@ -13,8 +13,6 @@ mod functions;
 mod history;
 mod probe;
 mod start;
-mod steering;
-mod turn;
 mod wire;
 
 use std::{
@@ -29,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use self::probe::{Found, Seen};
 use crate::harness::{
     BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted, Placement,
-    PrepareError, Proof, ProvedInputs, Resume,
+    PrepareError, Proof, ProvedInputs, Resume, Timing,
 };
 use crate::native::lines::Room;
 
@@ -73,33 +71,6 @@ impl Settings {
             spool_bytes: 1 << 20,
             long_lines: Room::new(LONG_LINES),
             limits: Timing::default(),
-        }
-    }
-}
-
-/// How long is waited for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// From the spawn to the ready thread.
-    pub start: Duration,
-    /// From an interrupt to the native end, before the process is ended (R-CAN-4).
-    pub interrupt: Duration,
-    /// For open work at a normal end (R-EVT-9).
-    pub settle: Duration,
-    /// From the native end to the proof that nothing is left (R-EVT-9).
-    pub settlement: Duration,
-    /// Between TERM and KILL (R-CAN-4).
-    pub term_grace: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            start: Duration::from_secs(20),
-            interrupt: Duration::from_secs(2),
-            settle: Duration::from_secs(2),
-            settlement: Duration::from_secs(60),
-            term_grace: Duration::from_secs(3),
         }
     }
 }

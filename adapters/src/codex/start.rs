@@ -2,10 +2,8 @@
 //! fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
 
 use std::{
-    fs, io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    io,
     path::{Path, PathBuf},
-    process as own,
     time::Duration,
 };
 
@@ -22,7 +20,7 @@ use super::{
     Catalogue, Settings, admission, catalogue,
     config::{self, Place},
     declaration,
-    executor::{Owner, Parts},
+    executor::{Opened, Thread},
     probe::Found,
     wire,
 };
@@ -32,11 +30,11 @@ use crate::{
     native::{
         environment::Environment,
         lines::{LineError, LineReader, Spooling},
-        lock::{Lock, LockError},
+        lock::LockError,
         process::{self, Control},
         rpc::{self, Message, RpcError, Writer},
-        tree,
     },
+    owner::{Owner, Parts, start},
 };
 
 /// What a failed preparation waits beyond the grace for everything to be gone.
@@ -47,10 +45,6 @@ const EXIT_WAIT: Duration = Duration::from_millis(500);
 const EXEC_SERVER: (&str, &str) = ("CODEX_EXEC_SERVER_URL", "none");
 /// Held while a process has the Session's native history (R-PRE-4).
 const LOCK: &str = "codex.lock";
-/// LIMIT: how long an earlier holder may take to let go of it.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
-/// Between two tries to take it.
-const LOCK_AGAIN: Duration = Duration::from_millis(20);
 /// JSON-RPC: something went wrong inside, which for a resume is the reading of the history.
 const INTERNAL_ERROR: i64 = -32603;
 /// JSON-RPC: there is no such method.
@@ -96,11 +90,11 @@ pub(super) async fn prepare(
         launch.configuration.controls.output_schema.as_deref().map(admission::output_schema).transpose();
     let output_schema = output_schema.map_err(|refused| failed("configuration", refused.to_string()))?;
     if let Place::Workspace(workspace) = place {
-        still_there(workspace).map_err(|message| failed("workspace", message))?;
+        start::still_there(workspace).map_err(|message| failed("workspace", message))?;
     }
     let home =
         write_home(&launch, place).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
-    let lock = lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
+    let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
         history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
         ..failed("session", error.to_string())
     })?;
@@ -123,9 +117,7 @@ pub(super) async fn prepare(
     .map_err(|error| failed("spawn", error.to_string()))?;
 
     // R-SEC-1 needs the keeper as a process that cannot be mistaken for a later one of the same number.
-    let keeper_pid = process.control.keeper_pid();
-    let children = tokio::task::spawn_blocking(|| tree::descendants(own::id())).await.unwrap_or_default();
-    let keeper = children.into_iter().find(|child| child.pid == keeper_pid);
+    let keeper = start::keeper(&process.control).await;
 
     let writers = TaskTracker::new();
     let mut opening = Opening {
@@ -153,22 +145,25 @@ pub(super) async fn prepare(
 
     let (orders, taken_orders) = mpsc::channel(ORDER_CAPACITY);
     let (given_reports, reports) = mpsc::channel(REPORT_CAPACITY);
+    let thread = Thread::new(Opened {
+        id: native_session_id.clone(),
+        home: codex_home(&launch.home),
+        nowhere: place.is_nowhere(),
+        output_schema,
+        next_id: opening.next_id,
+        used: opening.used,
+        functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
+    });
     let owner = Owner::new(Parts {
+        native: thread,
         timing: settings.limits,
         writer: opening.writer,
         writers,
         lines: opening.lines,
         control: opening.control,
         cleaner: opening.cleaner,
-        next_id: opening.next_id,
-        thread_id: native_session_id.clone(),
-        home: codex_home(&launch.home),
         lock,
-        used: opening.used,
         package,
-        nowhere: place.is_nowhere(),
-        functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
-        output_schema,
         orders: taken_orders,
         reports: given_reports,
     });
@@ -183,48 +178,16 @@ pub(super) fn codex_home(home: &Path) -> PathBuf {
     home.join("codex")
 }
 
-/// Takes the lock of the Session's history. An Executor that is being ended may hold it for a moment.
-async fn lock(path: &Path) -> Result<Lock, LockError> {
-    let until = Instant::now() + LOCK_WAIT;
-    loop {
-        match Lock::take(path) {
-            Err(LockError::Held { .. }) if Instant::now() < until => time::sleep(LOCK_AGAIN).await,
-            taken => return taken,
-        }
-    }
-}
-
-/// A workspace is a canonical path, resolved once (R-ASG-3): where a link has taken the place of one of its parts, what is there now was never
-/// bound.
-fn still_there(workspace: &Path) -> Result<(), String> {
-    match workspace.canonicalize() {
-        Ok(now) if now != workspace => Err("a link has taken the place of the workspace".to_owned()),
-        Ok(now) if !now.is_dir() => Err("the workspace is not a directory any more".to_owned()),
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("the workspace cannot be reached: {error}")),
-    }
-}
-
 /// Makes the private folders and the start-up file. A file of an earlier start is replaced: Codex writes into it.
 fn write_home(launch: &Launch, place: Place<'_>) -> io::Result<PathBuf> {
-    let make = |path: &Path| fs::DirBuilder::new().mode(0o700).recursive(true).create(path);
     let home = codex_home(&launch.home);
-    make(&home)?;
-    make(&launch.home.join("user"))?;
+    start::make_folder(&home)?;
+    start::make_folder(&launch.home.join("user"))?;
     if let Place::Nowhere { directory, .. } = place {
-        make(directory)?;
+        start::make_folder(directory)?;
     }
-    write_file(&home.join("config.toml"), &config::start_up_file(&launch.mark, place.is_nowhere()))?;
+    start::write_file(&home.join("config.toml"), &config::start_up_file(&launch.mark, place.is_nowhere()))?;
     Ok(home)
-}
-
-/// Writes a private file in one piece.
-fn write_file(path: &Path, text: &str) -> io::Result<()> {
-    let fresh = path.with_added_extension("new");
-    let mut options = fs::File::options();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    io::Write::write_all(&mut file, text.as_bytes())?;
-    fs::rename(fresh, path)
 }
 
 /// Writes the catalogue in which the Session's model has no native tools; none where the bundled one does not name it.
@@ -236,7 +199,7 @@ async fn models(launch: &Launch, bundled: Catalogue<'_>) -> Result<Option<PathBu
             .map_err(|error| format!("the catalogue of models cannot be read: {error}"))?;
         let Some(text) = changed else { return Ok(None) };
         let path = home.join("models.json");
-        write_file(&path, &text).map_err(|error| format!("write the catalogue of models: {error}"))?;
+        start::write_file(&path, &text).map_err(|error| format!("write the catalogue of models: {error}"))?;
         Ok(Some(path))
     };
     // It is as long as a book.

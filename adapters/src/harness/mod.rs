@@ -20,6 +20,7 @@ mod history;
 mod image;
 mod input;
 mod report;
+mod timing;
 
 pub use configuration::{
     Configuration, Controls, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement, WebSearchMode,
@@ -33,6 +34,7 @@ pub use report::{
     MessagePhase, NativeEnd, ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
     WebAction,
 };
+pub use timing::Timing;
 
 /// A future that an adapter returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -6,15 +6,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{Asked, Owner, rpc, wire};
+use super::{Asked, Thread, rpc, wire};
 use crate::{
-    codex::{
-        functions,
-        start::METHOD_NOT_FOUND,
-        turn::{Ending, Event, Status},
-    },
-    harness::{Failure, FailureCode, ReasoningText, Report},
+    codex::{functions, start::METHOD_NOT_FOUND},
+    harness::{Failure, FailureCode, Finish, ReasoningText, Report},
     native::rpc::{Message, RpcError},
+    owner::{Ending, Event, Owner, Status},
 };
 
 /// `Server overloaded; retry later.`
@@ -22,50 +19,33 @@ pub(super) const OVERLOADED: i64 = -32001;
 /// Most client errors; too large an input has −32602.
 const INVALID: [i64; 2] = [-32600, -32602];
 
-/// How many warnings are kept for a Turn that has not started.
-const EARLY: usize = 16;
-
-/// Lines that were read and led to nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Skipped {
-    /// Not JSON, not UTF-8, or not what the method needs.
-    pub(super) malformed: u64,
-    /// Of a kind that the adapter does not know.
-    pub(super) unknown: u64,
-    /// Of another thread.
-    pub(super) foreign: u64,
-    /// Of a native turn that is over, or that does not fit the state (R-EVT-6).
-    pub(super) late: u64,
-}
-
-impl Owner {
-    pub(super) async fn message(&mut self, line: &[u8]) {
+impl Owner<Thread> {
+    pub(super) async fn told(&mut self, line: &[u8]) {
         match rpc::parse(line) {
             Ok(Message::Notification { method, params }) => match wire::Notification::read(&method, params) {
                 Ok(Some(notification)) => self.notified(notification).await,
                 Ok(None) => self.skipped.unknown += 1,
                 Err(error) => {
-                    self.unread();
+                    self.missed_one();
                     tracing::debug!(%method, column = error.column(), "skipped a notification that does not fit");
                 }
             },
             Ok(Message::Request { id, method, params }) => self.requested(id, &method, params).await,
-            Ok(Message::Response { id, outcome }) => match self.asked.remove(&id) {
+            Ok(Message::Response { id, outcome }) => match self.native.asked.remove(&id) {
                 Some(asked) => self.answered(asked, outcome).await,
                 None => self.skipped.late += 1,
             },
             Err(malformed) => {
-                self.unread();
+                self.missed_one();
                 tracing::debug!(%malformed, "skipped a line");
             }
         }
     }
 
     /// Something could not be read: it may have been a message, or the evidence for an input (R-STE-3).
-    fn unread(&mut self) {
-        self.skipped.malformed += 1;
-        self.items.unread();
-        self.steering.inputs.doubt();
+    fn missed_one(&mut self) {
+        self.unread();
+        self.native.items.unread();
     }
 
     async fn answered(&mut self, asked: Asked, outcome: Result<&RawValue, RpcError>) {
@@ -102,7 +82,7 @@ impl Owner {
 
     async fn notified(&mut self, notification: wire::Notification) {
         let (thread, turn) = notification.place();
-        if thread.is_some_and(|thread| thread != self.thread_id) {
+        if thread.is_some_and(|thread| thread != self.native.id) {
             self.skipped.foreign += 1;
             return;
         }
@@ -117,8 +97,8 @@ impl Owner {
                 // where the input of a Turn may be on its way already.
                 let total = notice.token_usage.total;
                 match &self.turn {
-                    Some(turn) if turn.has_started() => drop(self.items.used(total, &mut Vec::new())),
-                    Some(_) | None => self.items.used_before(total),
+                    Some(turn) if turn.has_started() => drop(self.native.items.used(total, &mut Vec::new())),
+                    Some(_) | None => self.native.items.used_before(total),
                 }
             }
             return;
@@ -134,14 +114,7 @@ impl Owner {
         let Some(turn) = &self.turn else { return false };
         match turn.native() {
             Some(native) => native == told,
-            None => is_boundary && !self.past.iter().any(|past| past == told),
-        }
-    }
-
-    /// Something of the native turn was seen before `turn/started`: then it has started.
-    pub(super) async fn begun(&mut self, native: &str) {
-        if self.turn.as_ref().is_some_and(|turn| !turn.has_started()) {
-            self.feed(Event::Started { native: native.to_owned() }).await;
+            None => is_boundary && !self.is_past(told),
         }
     }
 
@@ -156,56 +129,51 @@ impl Owner {
                 return self.completed(notice.turn).await;
             }
             wire::Notification::ItemStarted(notice) => match wire::Item::read(&notice.item) {
-                Ok(item) => self.items.started(item, &mut reports),
+                Ok(item) => self.native.items.started(item, &mut reports),
                 Err(_) => return self.unread(),
             },
             wire::Notification::ItemCompleted(notice) => match wire::Item::read(&notice.item) {
                 Ok(wire::Item::Call(item)) => {
-                    reports = self.calls.completed(item);
+                    reports = self.native.calls.completed(item);
                     true
                 }
                 Ok(wire::Item::UserMessage(item)) => {
                     self.input_read(item, &mut reports);
                     true
                 }
-                Ok(item) => self.items.completed(item, &mut reports),
+                Ok(item) => self.native.items.completed(item, &mut reports),
                 Err(_) => return self.unread(),
             },
             wire::Notification::Raw(notice) => {
-                reports.extend(self.calls.told(notice.item));
+                reports.extend(self.native.calls.told(notice.item));
                 true
             }
-            wire::Notification::MessageDelta(delta) => self.items.message_delta(delta, &mut reports),
+            wire::Notification::MessageDelta(delta) => self.native.items.message_delta(delta, &mut reports),
             wire::Notification::SummaryDelta(delta) => {
-                self.items.reasoning_delta(ReasoningText::Summary, delta, &mut reports)
+                self.native.items.reasoning_delta(ReasoningText::Summary, delta, &mut reports)
             }
             wire::Notification::ReasoningDelta(delta) => {
-                self.items.reasoning_delta(ReasoningText::Raw, delta, &mut reports)
+                self.native.items.reasoning_delta(ReasoningText::Raw, delta, &mut reports)
             }
-            wire::Notification::CommandOutput(delta) => self.items.command_output(delta, &mut reports),
+            wire::Notification::CommandOutput(delta) => self.native.items.command_output(delta, &mut reports),
             wire::Notification::Error(notice) if notice.will_retry => {
-                self.items.broken(&mut reports);
-                reports.push(Report::ProviderRetry(self.errors.retried(&notice.error, &self.cleaner)));
+                self.native.items.broken(&mut reports);
+                reports.push(Report::ProviderRetry(self.native.errors.retried(&notice.error, &self.cleaner)));
                 true
             }
             wire::Notification::Error(notice) => {
-                self.final_error = Some(self.errors.last(&notice.error, &self.cleaner));
+                self.native.final_error = Some(self.native.errors.last(&notice.error, &self.cleaner));
                 true
             }
             wire::Notification::TokenUsage(notice) => {
-                if self.items.used(notice.token_usage.total, &mut reports) {
-                    self.errors.answered();
+                if self.native.items.used(notice.token_usage.total, &mut reports) {
+                    self.native.errors.answered();
                 }
                 true
             }
             wire::Notification::Warning(notice) => {
                 let message = self.cleaner.clean(&notice.message);
-                let report = Report::Notice { code: "harness_warning", message };
-                match &self.turn {
-                    Some(turn) if turn.has_started() => reports.push(report),
-                    Some(_) if self.early.len() < EARLY => self.early.push(report),
-                    Some(_) | None => {}
-                }
+                self.tell(Report::Notice { code: "harness_warning", message }).await;
                 true
             }
         };
@@ -216,7 +184,7 @@ impl Owner {
             self.emit(report).await;
         }
         if self.turn.as_ref().is_some_and(|turn| !turn.is_open()) {
-            self.feed(Event::Work { open: self.items.open_work() }).await;
+            self.feed(Event::Work { open: self.native.items.open_work() }).await;
         }
     }
 
@@ -226,8 +194,8 @@ impl Owner {
             "completed" => Status::Completed,
             "interrupted" => Status::Interrupted,
             "failed" => {
-                let told = turn.error.as_ref().map(|error| self.errors.last(error, &self.cleaner));
-                Status::Failed(told.or_else(|| self.final_error.take()).unwrap_or_else(|| Failure {
+                let told = turn.error.as_ref().map(|error| self.native.errors.last(error, &self.cleaner));
+                Status::Failed(told.or_else(|| self.native.final_error.take()).unwrap_or_else(|| Failure {
                     code: FailureCode::ServerError,
                     message: "the Turn failed without an error".to_owned(),
                     http_status: None,
@@ -236,8 +204,11 @@ impl Owner {
             }
             _ => Status::Unknown,
         };
-        let (open_work, bare) = (self.items.open_work(), self.items.are_bare());
-        self.feed(Event::Completed { native: turn.id, end: Ending { status, at, bare }, open_work }).await;
+        // Codex has no field that tells how an answer ended. Only that there is none can be seen from its items; else it stays absent (R-EVT-3).
+        let is_bare = matches!(status, Status::Completed) && self.native.items.are_bare();
+        let end = Ending { status, at, finish: is_bare.then_some(Finish::NoOutput) };
+        let open_work = self.native.items.open_work();
+        self.feed(Event::Completed { native: turn.id, end, open_work }).await;
     }
 
     async fn requested(&mut self, id: &RawValue, method: &str, params: Option<&RawValue>) {
@@ -257,7 +228,7 @@ impl Owner {
     async fn called(&mut self, id: &RawValue, params: Option<&RawValue>) {
         let params = params.and_then(|params| serde_json::from_str::<wire::calls::CallParams>(params.get()).ok());
         let ours = params.filter(|params| {
-            params.thread_id == self.thread_id
+            params.thread_id == self.native.id
                 && self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.native() == Some(&*params.turn_id))
         });
         let Some(params) = ours else {
@@ -266,7 +237,7 @@ impl Owner {
             return;
         };
         self.begun(&params.turn_id).await;
-        let step = self.calls.requested(id, params);
+        let step = self.native.calls.requested(id, params);
         for line in step.lines {
             self.write(line, None);
         }

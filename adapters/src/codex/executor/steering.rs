@@ -7,57 +7,33 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::{Asked, Carried, Owner, Turn, inbox::OVERLOADED, rpc, wire};
+use super::{Asked, Thread, inbox::OVERLOADED, rpc, wire};
 use crate::{
-    codex::steering::{Answer, Inputs},
-    harness::{InputPart, InputRefusal, Report},
+    harness::{InputRefusal, Report},
     native::rpc::RpcError,
+    owner::{Answer, Carried, Owner},
 };
 
 /// Between two tries of an input that Codex cannot take at the moment.
 const STEER_AGAIN: Duration = Duration::from_millis(100);
 
-/// The inputs that are added to the turn.
-#[derive(Debug, Default)]
-pub(super) struct Steering {
-    pub(super) inputs: Inputs,
-    /// When one that Codex could not take is written again.
-    pub(super) again_at: Option<Instant>,
-}
-
-impl Owner {
-    /// The Session adds an input.
-    pub(super) fn steer(&mut self, input_id: String, client_id: String, input: Vec<InputPart>) {
-        if !self.turn.as_ref().is_some_and(Turn::is_open) {
-            // The end that was reported says that it is not written.
-            return tracing::debug!(%input_id, "an input came after the end of its Turn");
-        }
-        self.steering.inputs.add(input_id, client_id, input);
-        self.write_input();
-    }
-
+impl Owner<Thread> {
     /// Writes the next input, where there is one and Codex can take it.
-    pub(super) fn write_input(&mut self) {
+    pub(super) fn steer_next(&mut self) {
         let Some(turn) = self.turn.as_ref().filter(|turn| turn.is_open() && turn.has_started()) else { return };
-        if self.steering.again_at.is_some() {
+        if self.native.again_at.is_some() {
             return;
         }
-        let Some((native, input)) = turn.native().zip(self.steering.inputs.next()) else { return };
+        let Some((native, input)) = turn.native().zip(self.inputs.next()) else { return };
         let params = wire::TurnSteer {
-            thread_id: &self.thread_id,
+            thread_id: &self.native.id,
             expected_turn_id: native,
             client_user_message_id: &input.client_id,
             input: input.parts.iter().map(wire::UserInput::of).collect(),
         };
         let carried = Carried::Input(input.input_id.clone());
-        match rpc::request(self.next_id, "turn/steer", &params) {
-            Ok(line) => {
-                self.asked.insert(self.next_id, Asked::Steer);
-                self.next_id += 1;
-                self.write(line, Some(carried));
-            }
-            Err(error) => tracing::error!(%error, "an input could not be written as JSON"),
-        }
+        let line = rpc::request(self.native.next_id, "turn/steer", &params);
+        self.ask_for(Asked::Steer, line, Some(carried));
     }
 
     /// Codex has answered `turn/steer`.
@@ -65,7 +41,7 @@ impl Owner {
         let answer = match outcome {
             Ok(_) => Answer::Queued,
             Err(error) if error.code == OVERLOADED || is_not_steerable(&error) => {
-                self.steering.again_at = Some(Instant::now() + STEER_AGAIN);
+                self.native.again_at = Some(Instant::now() + STEER_AGAIN);
                 Answer::Later
             }
             Err(error) if is_over(&error) => Answer::Refused(InputRefusal::TurnEnded),
@@ -74,36 +50,29 @@ impl Owner {
                 Answer::Refused(InputRefusal::NotTaken { message })
             }
         };
-        for report in self.steering.inputs.answered(answer) {
+        for report in self.inputs.answered(answer) {
             self.emit(report).await;
         }
-        self.write_input();
+        self.steer_next();
     }
 
     /// Codex shows a message of the user: the evidence for an input of ours. It has broken off what the model was saying.
     pub(super) fn input_read(&mut self, item: wire::UserItem, out: &mut Vec<Report>) {
         let Some(client_id) = item.client_id else { return };
-        let read = self.steering.inputs.read(&client_id, item.id);
+        let read = self.inputs.read(&client_id, item.id);
         if !read.is_empty() {
-            self.items.steered(out);
+            self.native.items.steered(out);
             out.extend(read);
         }
     }
 
     /// Codex tells that the native turn is over: what it has not read it never reads.
     pub(super) async fn refuse_unread(&mut self, native: &str) {
-        if !self.steering.inputs.are_open() {
+        if !self.inputs.are_open() {
             return;
         }
         self.begun(native).await;
-        for report in self.steering.inputs.ended() {
-            self.emit(report).await;
-        }
-    }
-
-    /// The last word about inputs, before the end is reported.
-    pub(super) async fn leave_inputs(&mut self) {
-        for report in self.steering.inputs.leave() {
+        for report in self.inputs.ended() {
             self.emit(report).await;
         }
     }

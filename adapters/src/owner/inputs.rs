@@ -1,6 +1,6 @@
 //! The pure state machine of the inputs that are added to one native turn (R-STE-1 to R-STE-3): which one is written next, what was written, and
-//! what Codex showed of it. Codex's answer to `turn/steer` proves only that it queued the input; the completed `userMessage` with our id beside
-//! it proves that it stands in the history of the turn.
+//! what the Harness showed of it. That it has queued an input proves only that; what proves that the input stands in the history of the turn is
+//! another native message.
 
 use std::collections::VecDeque;
 
@@ -8,9 +8,9 @@ use crate::harness::{InputEvidence, InputPart, InputRefusal, ProvedInputs, Repor
 
 /// The inputs of one native turn that have not come to an end.
 #[derive(Debug, Default)]
-pub(super) struct Inputs {
+pub(crate) struct Inputs {
     open: VecDeque<Input>,
-    /// Codex has not answered the request that was written last: one at a time, so that their order is kept.
+    /// The Harness has not answered for the one that was written last: one at a time, so that their order is kept.
     asked: bool,
     /// Nothing is written any more.
     stopped: bool,
@@ -20,11 +20,11 @@ pub(super) struct Inputs {
 
 /// An input that is written.
 #[derive(Debug)]
-pub(super) struct Input {
-    pub(super) input_id: String,
-    pub(super) client_id: String,
-    /// Empty once Codex has it.
-    pub(super) parts: Vec<InputPart>,
+pub(crate) struct Input {
+    pub(crate) input_id: String,
+    pub(crate) client_id: String,
+    /// Empty once the Harness has it.
+    pub(crate) parts: Vec<InputPart>,
     phase: Phase,
 }
 
@@ -34,13 +34,13 @@ enum Phase {
     Held,
     /// Given to the writer.
     Sent { written: bool },
-    /// Codex has queued it.
+    /// The Harness has queued it.
     Queued,
 }
 
-/// Codex's answer to `turn/steer`.
+/// What the Harness says to an input that was written.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// It is queued.
     Queued,
     /// Not now.
@@ -51,12 +51,12 @@ pub(super) enum Answer {
 
 impl Inputs {
     /// Adds an input behind those before it.
-    pub(super) fn add(&mut self, input_id: String, client_id: String, parts: Vec<InputPart>) {
+    pub(crate) fn add(&mut self, input_id: String, client_id: String, parts: Vec<InputPart>) {
         self.open.push_back(Input { input_id, client_id, parts, phase: Phase::Held });
     }
 
     /// The input that is to be written now, if any.
-    pub(super) fn next(&mut self) -> Option<&Input> {
+    pub(crate) fn next(&mut self) -> Option<&Input> {
         if self.asked || self.stopped {
             return None;
         }
@@ -67,13 +67,13 @@ impl Inputs {
     }
 
     /// An input was written to the end.
-    pub(super) fn written(&mut self, input_id: &str) -> Option<Report> {
+    pub(crate) fn written(&mut self, input_id: &str) -> Option<Report> {
         let input = self.open.iter_mut().find(|input| input.input_id == input_id)?;
         input.written()
     }
 
     /// An input was not given to the process, which is going.
-    pub(super) fn unwritten(&mut self, input_id: &str) {
+    pub(crate) fn unwritten(&mut self, input_id: &str) {
         if let Some(input) = self.open.iter_mut().find(|input| input.input_id == input_id)
             && input.phase == (Phase::Sent { written: false })
         {
@@ -82,8 +82,8 @@ impl Inputs {
         }
     }
 
-    /// Codex has answered the request that was written last.
-    pub(super) fn answered(&mut self, answer: Answer) -> Vec<Report> {
+    /// The Harness has answered for the one that was written last.
+    pub(crate) fn answered(&mut self, answer: Answer) -> Vec<Report> {
         self.asked = false;
         let Some(place) = self.open.iter().position(|input| matches!(input.phase, Phase::Sent { .. })) else {
             // Its evidence came first.
@@ -93,7 +93,7 @@ impl Inputs {
         match answer {
             Answer::Queued => {
                 let input = &mut self.open[place];
-                // Codex has it, so it was written; the writer's own word is still on its way.
+                // The Harness has it, so it was written; the writer's own word is still on its way.
                 reports.extend(input.written());
                 input.phase = Phase::Queued;
                 input.parts = Vec::new();
@@ -104,8 +104,8 @@ impl Inputs {
         reports
     }
 
-    /// A `userMessage` is complete: the evidence (R-STE-1). Nothing where it is none of these.
-    pub(super) fn read(&mut self, client_id: &str, native_id: String) -> Vec<Report> {
+    /// The Harness shows that the input is read: the evidence (R-STE-1). Nothing where it is none of these.
+    pub(crate) fn read(&mut self, client_id: &str, native_id: String) -> Vec<Report> {
         let Some(place) = self.open.iter().position(|input| input.client_id == client_id) else { return Vec::new() };
         let Some(mut input) = self.open.remove(place) else { return Vec::new() };
         let written = input.written();
@@ -114,22 +114,22 @@ impl Inputs {
     }
 
     /// Whether one is left.
-    pub(super) fn are_open(&self) -> bool {
+    pub(crate) fn are_open(&self) -> bool {
         !self.open.is_empty()
     }
 
     /// The turn is being stopped: what is not written never will be.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Something that Codex said is lost.
-    pub(super) fn doubt(&mut self) {
+    /// Something that the Harness said is lost.
+    pub(crate) fn doubt(&mut self) {
         self.in_doubt = true;
     }
 
-    /// Codex told the end of the turn, and all that it showed before is known: what it has not read by then it never reads.
-    pub(super) fn ended(&mut self) -> Vec<Report> {
+    /// The Harness told the end of the turn, and all that it showed before is known: what it has not read by then it never reads.
+    pub(crate) fn ended(&mut self) -> Vec<Report> {
         if self.in_doubt {
             return Vec::new();
         }
@@ -137,7 +137,7 @@ impl Inputs {
     }
 
     /// The process is gone, and this stands in its history.
-    pub(super) fn proved(&mut self, proved: ProvedInputs) -> Vec<Report> {
+    pub(crate) fn proved(&mut self, proved: ProvedInputs) -> Vec<Report> {
         let mut reports = Vec::new();
         for input in proved.read {
             reports.extend(self.read(&input.client_id, input.native_id));
@@ -149,7 +149,7 @@ impl Inputs {
     }
 
     /// The last word before the end is reported: what may have been written is called so, and what was not is refused.
-    pub(super) fn leave(&mut self) -> Vec<Report> {
+    pub(crate) fn leave(&mut self) -> Vec<Report> {
         self.stopped = true;
         let left = self.open.drain(..);
         let last = |mut input: Input| match input.phase {

@@ -1,12 +1,12 @@
 //! The pure state machine of one native Turn: from the submitted input over the native end to the proof that nothing of it runs any more
-//! (R-CAN-1 to R-CAN-6, R-EVT-7, R-EVT-9). It reads no clock, holds no channel and starts no process; [`super::executor`] performs its effects.
+//! (R-CAN-1 to R-CAN-6, R-EVT-7, R-EVT-9). It reads no clock, holds no channel and starts no process; [`super::Owner`] performs its effects. Its names are
+//! those that every Harness has; what each is natively, its adapter knows.
 
 use std::{fmt, time::Duration};
 
-use super::Timing;
-use crate::harness::{Exit, Failure, FailureCode, Finish, NativeEnd, Report, Settlement};
+use crate::harness::{Exit, Failure, FailureCode, Finish, NativeEnd, Report, Settlement, Timing};
 
-/// How often an input is submitted again that Codex was too busy to take.
+/// How often an input is submitted again that the Harness was too busy to take.
 const TRIES: u32 = 5;
 /// Between two such tries at first; it doubles.
 const TRY_AFTER: Duration = Duration::from_millis(100);
@@ -17,24 +17,24 @@ const CLEAN: Duration = Duration::from_secs(1);
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// Everything that must come before the input is done.
     Prepared,
-    /// `turn/start` was answered.
+    /// The Harness has the input.
     Accepted { native: Option<String> },
-    /// `turn/start` was refused; nothing runs.
+    /// The input was refused; nothing runs.
     Refused { failure: Failure, overloaded: bool },
-    /// `turn/started`.
+    /// The native turn has started.
     Started { native: String },
     /// The Turn is to be stopped.
     Interrupt,
-    /// `turn/interrupt` was refused.
+    /// An interrupt was refused.
     InterruptRefused,
-    /// `turn/completed`, with the number of commands that still run.
+    /// The native turn has ended, with the number of commands that still run.
     Completed { native: String, end: Ending, open_work: usize },
     /// So many commands run.
     Work { open: usize },
-    /// `thread/backgroundTerminals/clean` was answered.
+    /// Told to end them, the Harness has answered.
     Cleaned,
     /// Surplus processes were ended; so many are still there.
     SurplusEnded { left: u32 },
@@ -50,18 +50,18 @@ pub(super) enum Event {
     Exited { exit: Exit, foreign_signal: bool, said: String },
 }
 
-/// What `turn/completed` said.
+/// How the native turn ended.
 #[derive(Clone, Debug)]
-pub(super) struct Ending {
-    pub(super) status: Status,
-    pub(super) at: Option<std::time::SystemTime>,
-    /// Neither a message nor a tool was shown, and nothing that could not be read.
-    pub(super) bare: bool,
+pub(crate) struct Ending {
+    pub(crate) status: Status,
+    pub(crate) at: Option<std::time::SystemTime>,
+    /// How the answer ended, from a field of its own.
+    pub(crate) finish: Option<Finish>,
 }
 
 /// The status in it.
 #[derive(Clone, Debug)]
-pub(super) enum Status {
+pub(crate) enum Status {
     Completed,
     Failed(Failure),
     Interrupted,
@@ -70,14 +70,14 @@ pub(super) enum Status {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// Tell the Session.
     Report(Report),
-    /// Write `turn/start` again.
+    /// Submit the input.
     Submit,
-    /// Write `turn/interrupt`.
+    /// Interrupt the native turn.
     Interrupt { native: String },
-    /// Write `thread/backgroundTerminals/clean`.
+    /// Have commands ended that an interrupt leaves running.
     Clean,
     /// End what was not there before the Turn.
     EndSurplus,
@@ -91,10 +91,10 @@ pub(super) enum Effect {
 
 /// The timers of a Turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
-    /// For another `turn/start`.
+pub(crate) enum Timer {
+    /// To submit the input again.
     Resubmit,
-    /// For another `turn/interrupt`.
+    /// To interrupt again.
     InterruptAgain,
     /// For the effect of an interrupt.
     Interrupt,
@@ -109,14 +109,24 @@ pub(super) enum Timer {
 /// An event that does not fit the state. Nothing changed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{event} in state {state}")]
-pub(super) struct Misfit {
+pub(crate) struct Misfit {
     state: &'static str,
     event: String,
 }
 
+/// What differs between Harnesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Name of the program, for people.
+    pub(crate) name: &'static str,
+    /// An interrupt leaves commands running, which the Harness ends when it is told to.
+    pub(crate) cleans: bool,
+}
+
 /// One native Turn.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
+    manner: Manner,
     timing: Timing,
     state: State,
     /// `turn_started` was reported.
@@ -127,7 +137,7 @@ pub(super) struct Turn {
 enum State {
     /// The input may have been submitted.
     Submitting { native: Option<String>, tries: u32, interrupt: bool },
-    /// Codex works.
+    /// The Harness works.
     Running { native: String, interrupt: Interrupt },
     /// The end is known; what was started is brought to its end.
     Settling { native: Option<String>, stage: Stage, open: usize },
@@ -162,12 +172,12 @@ enum Cause {
 
 impl Turn {
     /// A Turn whose input is about to be submitted.
-    pub(super) fn new(timing: Timing) -> Self {
-        Self { timing, state: State::Submitting { native: None, tries: 0, interrupt: false }, started: false }
+    pub(crate) fn new(manner: Manner, timing: Timing) -> Self {
+        Self { manner, timing, state: State::Submitting { native: None, tries: 0, interrupt: false }, started: false }
     }
 
     /// The native turn, once it is known. Before that every native turn of the thread is this one: only one is ever started.
-    pub(super) fn native(&self) -> Option<&str> {
+    pub(crate) fn native(&self) -> Option<&str> {
         match &self.state {
             State::Submitting { native, .. }
             | State::Settling { native, .. }
@@ -178,7 +188,7 @@ impl Turn {
     }
 
     /// Whether calls may be made: the native end is not known and the process is not being ended.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         match &self.state {
             State::Submitting { .. } | State::Running { .. } => true,
             State::Settling { .. } | State::Retiring { .. } | State::Settled { .. } => false,
@@ -186,25 +196,25 @@ impl Turn {
     }
 
     /// Whether the native turn is known to have started, and was reported.
-    pub(super) fn has_started(&self) -> bool {
+    pub(crate) fn has_started(&self) -> bool {
         self.started
     }
 
     /// The native turn whose end is not known; asked once the process is gone.
-    pub(super) fn unended(&self) -> Option<&str> {
+    pub(crate) fn unended(&self) -> Option<&str> {
         match &self.state {
             State::Submitting { native, .. } | State::Retiring { native, ended: false, cause: Cause::Asked } => {
                 native.as_deref()
             }
             State::Running { native, .. } => Some(native),
-            // A fault of ours stands, whatever Codex did after it.
+            // A fault of ours stands, whatever the Harness did after it.
             State::Settling { .. } | State::Retiring { .. } | State::Settled { .. } => None,
         }
     }
 
     /// Whether an end in history is that of this Turn. An interrupt is, when it was asked for and nobody else ended the process (R-CAN-6):
-    /// Codex notes one for whatever ends it in the middle of a Turn.
-    pub(super) fn is_proved_by(&self, end: &NativeEnd, foreign_signal: bool) -> bool {
+    /// A Harness may note one for whatever ends it in the middle of a Turn.
+    pub(crate) fn is_proved_by(&self, end: &NativeEnd, foreign_signal: bool) -> bool {
         let sent = match &self.state {
             State::Submitting { interrupt, .. } => *interrupt,
             State::Running { interrupt, .. } => *interrupt != Interrupt::No,
@@ -217,7 +227,7 @@ impl Turn {
     }
 
     /// Whether everything is over.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         matches!(self.state, State::Settled { .. })
     }
 
@@ -225,7 +235,7 @@ impl Turn {
     ///
     /// # Errors
     /// [`Misfit`] when the event cannot come in this state; the caller counts it.
-    pub(super) fn on(&mut self, event: Event, out: &mut Vec<Effect>) -> Result<(), Misfit> {
+    pub(crate) fn on(&mut self, event: Event, out: &mut Vec<Effect>) -> Result<(), Misfit> {
         match &mut self.state {
             State::Submitting { .. } => self.on_submitting(event, out),
             State::Running { .. } => self.on_running(event, out),
@@ -272,9 +282,9 @@ impl Turn {
                 let asked = *interrupt;
                 *native = Some(told.clone());
                 self.report_started(&told, out);
-                self.end(native_end(end, asked), open_work, out);
+                self.end(native_end(self.manner, end, asked), open_work, out);
             }
-            // Held until Codex can take it, and then given its time anew.
+            // Held until the Harness can take it, and then given its time anew.
             Event::Interrupt if !*interrupt => {
                 *interrupt = true;
                 out.push(Effect::Arm(Timer::Interrupt, self.timing.interrupt));
@@ -299,7 +309,7 @@ impl Turn {
             Event::Started { native: told } if told == *native => {}
             Event::Completed { native: told, end, open_work } if told == *native => {
                 let asked = *interrupt != Interrupt::No;
-                self.end(native_end(end, asked), open_work, out);
+                self.end(native_end(self.manner, end, asked), open_work, out);
             }
             Event::Interrupt if *interrupt == Interrupt::No => {
                 self.send_interrupt(out);
@@ -337,7 +347,8 @@ impl Turn {
                     self.end_surplus(out);
                 }
             }
-            (Event::Expired(Timer::Work) | Event::Interrupt, Stage::Work) => self.clean(out),
+            (Event::Expired(Timer::Work) | Event::Interrupt, Stage::Work) if self.manner.cleans => self.clean(out),
+            (Event::Expired(Timer::Work) | Event::Interrupt, Stage::Work) => self.end_surplus(out),
             (Event::Cleaned, Stage::Clean { .. }) => {
                 *stage = Stage::Clean { answered: true };
                 if *open == 0 {
@@ -385,7 +396,7 @@ impl Turn {
                 *native = Some(told.clone());
                 *ended = true;
                 let end = match cause {
-                    Cause::Asked => native_end(end, true),
+                    Cause::Asked => native_end(self.manner, end, true),
                     // What came behind the fault may rest on what was lost by it.
                     Cause::Fault(failure) => failed(failure.clone()),
                 };
@@ -395,7 +406,7 @@ impl Turn {
             Event::Exited { exit, foreign_signal, said } => {
                 if !*ended {
                     let end = match cause {
-                        Cause::Asked if foreign_signal => failed(exited(exit, &said)),
+                        Cause::Asked if foreign_signal => failed(exited(self.manner, exit, &said)),
                         Cause::Asked => NativeEnd::Interrupted { at: None },
                         Cause::Fault(failure) => failed(failure.clone()),
                     };
@@ -453,8 +464,7 @@ impl Turn {
         out.push(Effect::Report(Report::Ended(end)));
         out.push(Effect::Arm(Timer::Settlement, self.timing.settlement));
         self.state = State::Settling { native, stage: Stage::Work, open };
-        if interrupted && self.started {
-            // An interrupt leaves commands running.
+        if interrupted && self.started && self.manner.cleans {
             self.clean(out);
         } else if open > 0 {
             out.push(Effect::Arm(Timer::Work, self.timing.settle));
@@ -502,7 +512,7 @@ impl Turn {
 
     /// The process is gone in the middle of a Turn. No exit code is a success.
     fn lost(&mut self, exit: Exit, said: &str, out: &mut Vec<Effect>) {
-        out.push(Effect::Report(Report::Ended(failed(exited(exit, said)))));
+        out.push(Effect::Report(Report::Ended(failed(exited(self.manner, exit, said)))));
         self.settle(true, false, out);
     }
 
@@ -530,24 +540,26 @@ fn failed(failure: Failure) -> NativeEnd {
     NativeEnd::Failed { failure, finish: None, at: None }
 }
 
-/// Codex has no field that tells how an answer ended. Only that there is none can be seen from its items; else `finish` stays absent (R-EVT-3).
-fn native_end(end: Ending, asked: bool) -> NativeEnd {
-    let Ending { status, at, bare } = end;
-    let broken = |message: &str| NativeEnd::Failed { failure: protocol_error(message), finish: None, at };
+fn native_end(manner: Manner, end: Ending, asked: bool) -> NativeEnd {
+    let Ending { status, at, finish } = end;
+    let broken = |what: &str| {
+        let failure = protocol_error(format!("{} {what}", manner.name));
+        NativeEnd::Failed { failure, finish: None, at }
+    };
     match status {
-        Status::Completed => NativeEnd::Completed { finish: bare.then_some(Finish::NoOutput), at },
-        Status::Failed(failure) => NativeEnd::Failed { failure, finish: None, at },
+        Status::Completed => NativeEnd::Completed { finish, at },
+        Status::Failed(failure) => NativeEnd::Failed { failure, finish, at },
         Status::Interrupted if asked => NativeEnd::Interrupted { at },
-        Status::Interrupted => broken("codex interrupted the Turn by itself"),
-        Status::Unknown => broken("codex ended the Turn with an unknown status"),
+        Status::Interrupted => broken("interrupted the Turn by itself"),
+        Status::Unknown => broken("ended the Turn with an unknown status"),
     }
 }
 
-fn protocol_error(message: &str) -> Failure {
-    Failure { code: FailureCode::HarnessProtocolError, message: message.into(), http_status: None, exit: None }
+fn protocol_error(message: String) -> Failure {
+    Failure { code: FailureCode::HarnessProtocolError, message, http_status: None, exit: None }
 }
 
-fn exited(exit: Exit, said: &str) -> Failure {
+fn exited(manner: Manner, exit: Exit, said: &str) -> Failure {
     let how = match exit {
         Exit::Code(code) => format!("with exit code {code}"),
         Exit::Signal(signal) => format!("by signal {signal}"),
@@ -555,7 +567,7 @@ fn exited(exit: Exit, said: &str) -> Failure {
     let said = if said.is_empty() { String::new() } else { format!("; it said: {said}") };
     Failure {
         code: FailureCode::HarnessExited,
-        message: format!("codex ended {how} before the Turn did{said}"),
+        message: format!("{} ended {how} before the Turn did{said}", manner.name),
         http_status: None,
         exit: Some(exit),
     }

@@ -1,15 +1,17 @@
 use super::*;
 
+const MANNER: Manner = Manner { name: "codex", cleans: true };
+
 fn timing() -> Timing {
     Timing::default()
 }
 
 fn completed(status: Status) -> Event {
-    Event::Completed { native: "U".into(), end: Ending { status, at: None, bare: false }, open_work: 0 }
+    Event::Completed { native: "U".into(), end: Ending { status, at: None, finish: None }, open_work: 0 }
 }
 
 fn with_work(status: Status, open_work: usize) -> Event {
-    Event::Completed { native: "U".into(), end: Ending { status, at: None, bare: false }, open_work }
+    Event::Completed { native: "U".into(), end: Ending { status, at: None, finish: None }, open_work }
 }
 
 fn started() -> Event {
@@ -59,7 +61,7 @@ fn word(effect: &Effect) -> Option<String> {
 
 #[track_caller]
 fn check(events: &[Event], want: &[&str]) {
-    let mut turn = Turn::new(timing());
+    let mut turn = Turn::new(MANNER, timing());
     let mut got = Vec::new();
     for event in events {
         let mut out = Vec::new();
@@ -98,7 +100,7 @@ fn another_native_turn_is_none_of_ours() {
     let other = Event::Started { native: "X".into() };
     check(&[accepted(), other.clone()], &["misfit: started in state submitting"]);
     check(&[started(), other], &["started", "misfit: started in state running"]);
-    let end = Ending { status: Status::Completed, at: None, bare: false };
+    let end = Ending { status: Status::Completed, at: None, finish: None };
     let ended = Event::Completed { native: "X".into(), end, open_work: 0 };
     check(&[started(), ended.clone()], &["started", "misfit: completed in state running"]);
     check(&[accepted(), ended], &["misfit: completed in state submitting"]);
@@ -345,7 +347,7 @@ fn ends_that_nobody_asked_for_or_knows_are_protocol_errors() {
 #[test]
 fn events_of_other_states_change_nothing() {
     for event in [Event::InterruptRefused, Event::Cleaned, NONE_LEFT, Event::Expired(Timer::Clean)] {
-        let mut turn = Turn::new(timing());
+        let mut turn = Turn::new(MANNER, timing());
         let mut out = Vec::new();
         assert!(turn.on(event, &mut out).is_err());
         assert_eq!(out, []);
@@ -390,7 +392,7 @@ fn history_is_asked_for_an_end_that_was_not_told_and_believed_where_it_fits() {
         (&[started(), completed(Status::Completed)], None, [false, false, false]),
     ];
     for (events, unended, takes) in cases {
-        let mut turn = Turn::new(timing());
+        let mut turn = Turn::new(MANNER, timing());
         for event in events {
             turn.on(event.clone(), &mut Vec::new()).unwrap();
         }

@@ -1,16 +1,15 @@
 //! What an owner still does once its process is gone: the last reports, and what history proves.
 
-use super::{Event, Owner, Timer, Turn};
+use super::{Event, Native, Owner, Timer, Turn};
 use crate::{
-    codex::history,
-    harness::{Exit, Failure, FailureCode, Proof, Report},
+    harness::{Exit, Failure, FailureCode, Report},
     native::{
         process::{self, ExitStatus},
         tree,
     },
 };
 
-impl Owner {
+impl<N: Native> Owner<N> {
     /// The last reports: whatever was running ended with the process.
     pub(super) async fn close(mut self) {
         let exit = self.life.exit.map(exit_of);
@@ -20,7 +19,7 @@ impl Owner {
             self.consult_history(foreign_signal).await;
             self.feed(Event::Exited { exit, foreign_signal, said }).await;
         } else {
-            let message = "codex could not be ended".to_owned();
+            let message = format!("{} could not be ended", N::MANNER.name);
             let failure = Failure { code: FailureCode::HarnessExited, message, http_status: None, exit: None };
             self.feed(Event::Fault(failure)).await;
             self.feed(Event::Expired(Timer::Settlement)).await;
@@ -41,20 +40,17 @@ impl Owner {
     }
 
     /// The process is gone and did not tell the Turn's end: history may have it (R-EVT-7), with what the process did not live to tell.
-    pub(super) async fn consult_history(&mut self, foreign_signal: bool) {
+    async fn consult_history(&mut self, foreign_signal: bool) {
         let Some(native) = self.turn.as_ref().and_then(Turn::unended).map(str::to_owned) else { return };
-        self.consult_inputs(native.clone()).await;
-        let turn_id = native.clone();
-        let (home, thread) = (self.home.clone(), self.thread_id.clone());
-        let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &native)).await;
-        let Some(found) = found.unwrap_or_default() else { return };
-        let Proof { end, message, usage } = found.into_proof(&self.errors, &self.cleaner);
+        self.consult_inputs(&native).await;
+        let Some(proof) = self.native.ending(&native, &self.cleaner).await else { return };
+        let end = proof.end.clone();
         if !self.turn.as_ref().is_some_and(|turn| turn.is_proved_by(&end, foreign_signal)) {
             return;
         }
-        self.begun(&turn_id).await;
+        self.begun(&native).await;
         let mut missing = Vec::new();
-        self.items.missed(message, usage, &mut missing);
+        self.native.missed(proof, &mut missing);
         for report in missing {
             self.emit(report).await;
         }
@@ -62,15 +58,13 @@ impl Owner {
     }
 
     /// Which inputs the Turn has read, where nobody was told (R-STE-3).
-    async fn consult_inputs(&mut self, native: String) {
+    async fn consult_inputs(&mut self, native: &str) {
         // Before the start none was written.
-        if !self.steering.inputs.are_open() || !self.turn.as_ref().is_some_and(Turn::has_started) {
+        if !self.inputs.are_open() || !self.turn.as_ref().is_some_and(Turn::has_started) {
             return;
         }
-        let (home, thread) = (self.home.clone(), self.thread_id.clone());
-        let found = tokio::task::spawn_blocking(move || history::inputs(&home, &thread, &native)).await;
-        let Some(found) = found.unwrap_or_default() else { return };
-        for report in self.steering.inputs.proved(found) {
+        let Some(found) = self.native.inputs_read(native).await else { return };
+        for report in self.inputs.proved(found) {
             self.emit(report).await;
         }
     }

@@ -1,0 +1,33 @@
+//! How long an adapter waits for its Harness.
+
+use std::time::Duration;
+
+/// How long is waited for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// From the spawn to the ready thread.
+    pub start: Duration,
+    /// From an interrupt to the native end, before the process is ended (R-CAN-4).
+    pub interrupt: Duration,
+    /// For open work at a normal end (R-EVT-9).
+    pub settle: Duration,
+    /// From the native end to the proof that nothing is left (R-EVT-9).
+    pub settlement: Duration,
+    /// From the closed input to the end of a process that does not obey (R-CAN-4).
+    pub close: Duration,
+    /// Between TERM and KILL (R-CAN-4).
+    pub term_grace: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            start: Duration::from_secs(20),
+            interrupt: Duration::from_secs(2),
+            settle: Duration::from_secs(2),
+            settlement: Duration::from_secs(60),
+            close: Duration::ZERO,
+            term_grace: Duration::from_secs(3),
+        }
+    }
+}
