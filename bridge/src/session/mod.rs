@@ -30,6 +30,7 @@ mod active;
 pub(crate) mod assignment;
 mod binding;
 mod boot;
+mod combination;
 pub(crate) mod declaring;
 pub(crate) mod digest;
 mod drain;
