@@ -59,6 +59,11 @@ pub trait Harness: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether the instructions of a conversation stand in its native history: they can be replaced there, but not taken back (R-PRE-6).
+    fn keeps_instructions(&self) -> bool {
+        true
+    }
+
     /// Looks whether a native history is in this home and is the one that is meant, without starting anything (R-PRE-4). Asked before
     /// [`prepare`](Self::prepare) with that history, and where it must be known whether there is one.
     fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>>;

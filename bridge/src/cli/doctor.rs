@@ -36,6 +36,8 @@ pub(crate) struct HarnessFound {
     pub(crate) qualified: bool,
     /// Why it cannot be used and what to do; `None` when it can.
     pub(crate) unusable: Option<String>,
+    /// What an operator has to know who uses it, where there is something.
+    pub(crate) warning: Option<String>,
     /// What is declared for it: each placement with its capabilities.
     pub(crate) declared: Vec<(&'static str, Vec<String>)>,
 }
@@ -58,7 +60,7 @@ impl DoctorReport {
     }
 }
 
-/// The report for a person: one line for each thing, and for each Harness four and one for each placement.
+/// The report for a person: one line for each thing, and for each Harness four, one more where there is a warning, and one for each placement.
 pub(crate) fn render(report: &DoctorReport) -> String {
     let mut text = String::new();
     for harness in &report.harnesses {
@@ -73,8 +75,12 @@ pub(crate) fn render(report: &DoctorReport) -> String {
         line(&mut text, "  path", &path);
         line(&mut text, "  version", &version);
         line(&mut text, "  usable", &usable);
+        if let Some(warning) = &harness.warning {
+            line(&mut text, "  warning", warning);
+        }
         for (placement, capabilities) in &harness.declared {
-            line(&mut text, &format!("  {placement}"), &capabilities.join(" "));
+            let declared = if capabilities.is_empty() { "nothing".into() } else { capabilities.join(" ") };
+            line(&mut text, &format!("  {placement}"), &declared);
         }
     }
     let findings = [
@@ -115,6 +121,7 @@ mod tests {
                 version: Some("0.171.0".into()),
                 qualified: true,
                 unusable: None,
+                warning: None,
                 declared: vec![("none", vec!["usage".into()]), ("workspace", vec!["usage".into(), "steering".into()])],
             }],
             isolation: fine("native (default outside of a container)"),
@@ -169,6 +176,37 @@ mod tests {
         peer check  a process below a keeper is refused
         all in all  not ready
         ");
+    }
+
+    #[test]
+    fn one_harness_is_enough_and_each_has_its_own_lines() {
+        let mut report = report();
+        let missing = HarnessFound {
+            kind: "claude_code".into(),
+            path: None,
+            version: None,
+            qualified: false,
+            unusable: Some("no program claude on the PATH; set claude_code.program".into()),
+            warning: Some("its key can be read".into()),
+            declared: vec![("none", Vec::new()), ("workspace", Vec::new())],
+        };
+        report.harnesses.insert(0, missing);
+        assert!(report.is_healthy());
+        let text = render(&report);
+        let first: Vec<_> = text.lines().take(8).collect();
+        assert_eq!(
+            first,
+            [
+                "Harness     claude_code",
+                "  path      not found",
+                "  version   unknown",
+                "  usable    no: no program claude on the PATH; set claude_code.program",
+                "  warning   its key can be read",
+                "  none      nothing",
+                "  workspace nothing",
+                "Harness     codex",
+            ]
+        );
     }
 
     #[test]

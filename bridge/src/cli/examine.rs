@@ -5,13 +5,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use adapters::{
-    codex::Codex,
-    harness::{Availability, Harness as _, Isolation, Proved},
-};
+use adapters::harness::{Availability, Declaration, Isolation, Proved};
 
 use super::doctor::{DoctorReport, Finding, HarnessFound};
-use crate::{config::Settings, serve, service};
+use crate::{
+    config::Settings,
+    serve::{self, Harnesses},
+    service,
+};
+
+/// Harnesses that hold the model key where the tools that they run can read it, as long as the bridge has no gateway that keeps it (R-SEC-3).
+const KEY_BESIDE_TOOLS: [&str; 1] = ["claude_code"];
+
+/// What that means for an operator.
+const KEY_WARNING: &str = "the model key stands in the environment of its process, and on a workspace whatever the model runs can read it; give it \
+     a key that may be seen there";
 
 /// Capabilities by the names of the contract.
 fn names(of: &[Proved]) -> Vec<String> {
@@ -22,24 +30,14 @@ fn names(of: &[Proved]) -> Vec<String> {
 /// What `doctor` tells.
 pub(super) async fn examine(settings: &Settings) -> DoctorReport {
     let keeper = serve::keeper(settings);
-    let codex = Codex::new(serve::codex(settings, keeper.as_ref().map_or_else(|_| PathBuf::new(), Clone::clone)));
-    let declaration = codex.declare().await;
-    codex.drained().await;
-    let declared = vec![("none", names(&declaration.none)), ("workspace", names(&declaration.workspace))];
-    let unusable = match declaration.availability {
-        Availability::Available => None,
-        Availability::Unavailable { reason } => Some(reason),
-    };
-    let harness = HarnessFound {
-        kind: declaration.kind.to_owned(),
-        path: declaration.program,
-        version: declaration.version,
-        qualified: declaration.qualified,
-        unusable,
-        declared,
-    };
+    let hosted = Harnesses::new(settings, keeper.as_ref().map_or_else(|_| PathBuf::new(), Clone::clone));
+    let mut harnesses = Vec::new();
+    for harness in hosted.by_kind().values() {
+        harnesses.push(found(harness.declare().await));
+    }
+    hosted.drained().await;
     DoctorReport {
-        harnesses: vec![harness],
+        harnesses,
         isolation: isolation(settings),
         socket: socket(&settings.socket),
         state_dir: state(&settings.state),
@@ -60,6 +58,24 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
                 loopback.address, loopback.name
             ))
         }),
+    }
+}
+
+/// What a declaration says of its Harness.
+fn found(of: Declaration) -> HarnessFound {
+    let declared = vec![("none", names(&of.none)), ("workspace", names(&of.workspace))];
+    let unusable = match of.availability {
+        Availability::Available => None,
+        Availability::Unavailable { reason } => Some(reason),
+    };
+    HarnessFound {
+        kind: of.kind.to_owned(),
+        path: of.program,
+        version: of.version,
+        qualified: of.qualified,
+        unusable,
+        warning: KEY_BESIDE_TOOLS.contains(&of.kind).then(|| KEY_WARNING.into()),
+        declared,
     }
 }
 

@@ -139,6 +139,7 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
         socket: Some(hosting.socket),
         workspace_roots: hosting.workspace_root.into_iter().collect(),
         codex: hosting.codex,
+        claude_code: hosting.claude_code,
         ..Overrides::default()
     })
     .map_err(|error| text(&error))?;

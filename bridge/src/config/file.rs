@@ -33,16 +33,19 @@ pub(super) struct File {
     loopback: AskedLoopback,
     max_executors: Option<u32>,
     #[serde(default)]
-    codex: Codex,
+    codex: Program,
+    #[serde(default)]
+    claude_code: Program,
     #[serde(default)]
     providers: BTreeMap<String, ProviderEntry>,
     #[serde(default)]
     limits: LimitEntries,
 }
 
+/// What is said of one Harness.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Codex {
+struct Program {
     program: Option<PathBuf>,
 }
 
@@ -108,12 +111,14 @@ impl File {
         let mut providers = BTreeMap::new();
         for (name, entry) in self.providers {
             let key = |member: &str| format!("providers.{name}.{member}");
-            if entry.protocol != "responses" {
-                return Err(value(&key("protocol"), "it is `responses`"));
-            }
+            let protocol = match entry.protocol.as_str() {
+                "responses" => ModelProtocol::Responses,
+                "messages" => ModelProtocol::Messages,
+                _ => return Err(value(&key("protocol"), "it is `responses` or `messages`")),
+            };
             crate::service::base_url(&entry.base_url).map_err(|text| value(&key("base_url"), text))?;
             let secret = entry.key_file.map(|file| secret(&beside(file), &key("key_file"))).transpose()?;
-            let provider = ModelProvider { protocol: ModelProtocol::Responses, base_url: entry.base_url };
+            let provider = ModelProvider { protocol, base_url: entry.base_url };
             providers.insert(name, Provider { provider, key: secret });
         }
         Ok(Settings {
@@ -131,6 +136,7 @@ impl File {
             loopback: self.loopback.beside(path.parent().unwrap_or(Path::new(""))),
             max_executors: self.max_executors,
             codex: self.codex.program,
+            claude_code: self.claude_code.program,
             providers,
             limits: self.limits.settle()?,
         })
@@ -198,7 +204,7 @@ mod tests {
         refused("[loopback]\nport = 1", &["line 2", "port", "bearer_file"]);
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
-        refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol"]);
+        refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol", "`messages`"]);
         refused(
             "[providers.p]\nprotocol='responses'\nbase_url='http://a:b@x'",
             &["providers.p.base_url", "credentials"],
@@ -209,10 +215,17 @@ mod tests {
     #[test]
     fn a_file_stands_over_the_defaults_and_an_empty_one_changes_nothing() {
         let path = Path::new("config.toml");
-        let file = parse(path, "state = '/s'\ncodex.program = '/c'\n[limits]\nhandle_life_ms = 5").unwrap();
+        let file = parse(
+            path,
+            "state = '/s'\ncodex.program = '/c'\nclaude_code.program = '/d'\n[limits]\nhandle_life_ms = 5\n\
+             [providers.p]\nprotocol = 'messages'\nbase_url = 'https://p'",
+        )
+        .unwrap();
         let settings = file.settle(path).unwrap();
         assert_eq!(settings.state, Path::new("/s"));
         assert_eq!(settings.codex.as_deref(), Some(Path::new("/c")));
+        assert_eq!(settings.claude_code.as_deref(), Some(Path::new("/d")));
+        assert_eq!(settings.providers["p"].provider.protocol, ModelProtocol::Messages);
         assert_eq!(settings.limits, Limits { handle_life: Duration::from_millis(5), ..Limits::default() });
         assert!(settings.refuse_tools && !settings.trust_workspace);
         let settings = parse(path, "").unwrap().settle(path).unwrap();

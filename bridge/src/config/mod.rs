@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) max_executors: Option<u32>,
     /// The Codex program; `None` looks on `PATH`.
     pub(crate) codex: Option<PathBuf>,
+    /// The Claude Code program; `None` looks on `PATH`.
+    pub(crate) claude_code: Option<PathBuf>,
     /// Model providers that Core may name.
     pub(crate) providers: Providers,
     /// Limits of waiting and size.
@@ -142,6 +144,9 @@ pub(crate) struct Overrides {
     /// The Codex program.
     #[arg(long, env = "RUNTIME_BRIDGE_CODEX", value_name = "PROGRAM")]
     pub(crate) codex: Option<PathBuf>,
+    /// The Claude Code program.
+    #[arg(long, env = "RUNTIME_BRIDGE_CLAUDE_CODE", value_name = "PROGRAM")]
+    pub(crate) claude_code: Option<PathBuf>,
     /// The keeper's program.
     #[arg(long, env = "RUNTIME_BRIDGE_KEEPER", value_name = "PROGRAM")]
     pub(crate) keeper: Option<PathBuf>,
@@ -217,6 +222,7 @@ impl Settings {
             workspace_roots,
             isolation,
             codex,
+            claude_code,
             keeper,
             log,
             log_format,
@@ -237,6 +243,7 @@ impl Settings {
             self.isolation = Some(isolation_of(&text)?);
         }
         self.codex = codex.or(self.codex);
+        self.claude_code = claude_code.or(self.claude_code);
         self.keeper = keeper.or(self.keeper);
         self.log = log.unwrap_or(self.log);
         if let Some(text) = log_format {

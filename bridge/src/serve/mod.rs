@@ -1,7 +1,6 @@
 //! A daemon from its start to its end.
 
 use std::{
-    collections::BTreeMap,
     io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -9,11 +8,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::{
-    codex::{self, Codex},
-    harness::Harness,
-    native::lock::{Lock, LockError},
-};
+use adapters::native::lock::{Lock, LockError};
 use futures_util::{StreamExt as _, stream};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -33,6 +28,10 @@ use crate::{
     tasks,
     turn::log,
 };
+
+mod harnesses;
+
+pub(crate) use harnesses::Harnesses;
 
 /// How long leftovers may take to end, at the start and at the stop.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -110,7 +109,7 @@ impl StartError {
 #[derive(Debug)]
 pub(crate) struct Running {
     registry: Arc<Registry>,
-    codex: Arc<Codex>,
+    harnesses: Harnesses,
     server: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
     streams: service::Streams,
@@ -134,12 +133,11 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     not_lost(&journal, &state.join("sessions"))?;
     let journal = Journal::open(&journal).map_err(StartError::Journal)?;
 
-    let codex = Arc::new(Codex::new(codex(&settings, keeper)));
-    let harness: Arc<dyn Harness> = Arc::clone(&codex) as _;
+    let harnesses = Harnesses::new(&settings, keeper);
     let max_executors = settings.max_executors();
     let shared = Arc::new(Shared {
         journal: journal.clone(),
-        harnesses: BTreeMap::from([(harness.kind(), harness)]),
+        harnesses: harnesses.by_kind(),
         codec: Arc::new(service::Protobuf),
         state,
         workspace_roots,
@@ -208,7 +206,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         server_stop.cancel();
     });
     tracing::info!(socket = %settings.socket.display(), runtime_id = journal.state_id(), "listening");
-    Ok(Running { registry, codex, server, stop, streams, journal, _lock: lock })
+    Ok(Running { registry, harnesses, server, stop, streams, journal, _lock: lock })
 }
 
 impl Running {
@@ -226,7 +224,7 @@ impl Running {
     /// Stops: drains, then Executors are closed, streams ended, the journal closed (R-DUR-3).
     pub(crate) async fn stop(mut self) {
         self.registry.stop().await;
-        self.codex.drained().await;
+        self.harnesses.drained().await;
         // What a Harness started never outlives the bridge's stop, whatever became of its keeper (R-CAN-4).
         let state_id = self.journal.state_id().to_owned();
         drop(tokio::task::spawn_blocking(move || recovery::sweep(&state_id, SWEEP)).await);
@@ -272,18 +270,6 @@ pub(crate) fn outlive_keepers() {
     if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
         tracing::warn!(%error, "what a killed keeper leaves is not known as its");
     }
-}
-
-/// How Codex is run on this machine.
-pub(crate) fn codex(settings: &Settings, keeper: PathBuf) -> codex::Settings {
-    let mut codex = codex::Settings::new(keeper, settings.isolation());
-    codex.program.clone_from(&settings.codex);
-    codex.trust_workspace = settings.trust_workspace;
-    codex.max_line_bytes = settings.limits.max_line_bytes;
-    codex.spool_bytes = settings.limits.spool_bytes;
-    codex.limits.start = settings.limits.harness_start;
-    codex.limits.settlement = settings.limits.settlement;
-    codex
 }
 
 /// The keeper's program: as configured, else beside the daemon's own.

@@ -219,7 +219,8 @@ impl Runtime for Service {
                 );
             drop(probe.await);
         }
-        let progress = front.ask(|reply| Command::Prepare { fence, request, reply }).await.map_err(status)?;
+        let progress =
+            front.ask(|reply| Command::Prepare { fence, request: Box::new(request), reply }).await.map_err(status)?;
         Ok(Response::new(preparation(progress)))
     }
 

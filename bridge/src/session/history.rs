@@ -61,7 +61,7 @@ impl Owner {
             self.look_for_history(configuration).await?;
         }
         let changed = match self.history()? {
-            Some(history) => changed_instructions(history, configuration)?,
+            Some(history) => changed_instructions(history, configuration, harness.keeps_instructions())?,
             None => false,
         };
         self.is_named(asked)?;
@@ -176,13 +176,13 @@ pub(super) fn frozen(field: &'static str) -> Refusal {
         .with("field", field)
 }
 
-/// Whether the instructions have to be given anew; all else must be as it was.
-fn changed_instructions(history: &HistoryRecord, configuration: &Configuration) -> Answer<bool> {
+/// Whether the instructions have to be given anew; all else must be as it was. Those that are kept in the history can be replaced, not taken back.
+fn changed_instructions(history: &HistoryRecord, configuration: &Configuration, are_kept: bool) -> Answer<bool> {
     if let Some(field) = digest::conflict(&history.configuration, &digest::frozen(configuration)) {
         return Err(frozen(field));
     }
     let changed = history.instructions != Some(instructions(configuration));
-    if changed && configuration.instructions.is_empty() {
+    if changed && are_kept && configuration.instructions.is_empty() {
         let text = "instructions that stand in the native history cannot be taken back; give others instead";
         let refusal = Refusal::new(Reason::ConfigurationConflict, text);
         return Err(refusal.at("configuration.instructions").with("field", "instructions"));

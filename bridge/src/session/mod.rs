@@ -30,6 +30,7 @@ mod active;
 pub(crate) mod assignment;
 mod binding;
 mod boot;
+mod combination;
 pub(crate) mod declaring;
 pub(crate) mod digest;
 mod drain;
@@ -179,7 +180,7 @@ pub(crate) enum Command {
     },
     Prepare {
         fence: Fence,
-        request: PrepareRequest,
+        request: Box<PrepareRequest>,
         reply: Reply<Progress>,
     },
     ReleasePreparation {

@@ -180,7 +180,7 @@ impl Owner {
             }
             Command::Release { fence, remove_home, reply } => self.release(fence, remove_home, reply).await,
             Command::Prepare { fence, request, reply } => {
-                let answer = self.prepare(&fence, request).await;
+                let answer = self.prepare(&fence, *request).await;
                 self.answer(reply, answer);
             }
             Command::ReleasePreparation { fence, handle, reply } => {

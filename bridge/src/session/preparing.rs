@@ -11,7 +11,7 @@ use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answer, Fence, PrepareRequest, Progress, digest, drain,
+    Answer, Fence, PrepareRequest, Progress, combination, digest, drain,
     executor::{Live, Prepared, Preparing, Slot, same_key},
     history, idle,
     owner::Owner,
@@ -158,7 +158,8 @@ impl Owner {
             return Err(unavailable(reason.clone()));
         }
         let key = || if with_key { harness.admit_key(&declaration, &configuration.placement) } else { Ok(()) };
-        harness.admit(&declaration, configuration).and_then(|()| key()).map_err(|refused| {
+        let admitted = combination::check(configuration).and_then(|()| harness.admit(&declaration, configuration));
+        admitted.and_then(|()| key()).map_err(|refused| {
             Refusal::new(Reason::UnsupportedConfiguration, refused.message)
                 .at(format!("configuration.{}", refused.field))
                 .with("http_status", 400)

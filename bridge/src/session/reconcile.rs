@@ -15,7 +15,7 @@ pub(super) async fn proof(shared: &Shared, session: &SessionRecord, turn: &TurnR
     let harness = shared.harnesses.get(session.history.as_ref()?.harness.as_str())?;
     let home = shared.state.join("sessions").join(&session.directory).join("home");
     let proof = harness.reconcile(&home, &native.session_id, &native.turn_id).await?;
-    // Codex notes an interrupt for whatever ends it in the middle of a Turn; it is the end of a Turn that was cancelled, and of no other.
+    // A Harness notes an interrupt for whatever ends it in the middle of a Turn; it is the end of a Turn that was cancelled, and of no other.
     let is_cancelled = cancel_cause(turn).is_some();
     (is_cancelled || !matches!(proof.end, NativeEnd::Interrupted { .. })).then_some(proof)
 }

@@ -19,19 +19,15 @@ use super::{
     Isolation,
     attached::{self, Image},
     function::Functions,
+    harness::Harness,
     kept::{self, Kept},
     key,
 };
 
-/// Where the key comes from when no file is named.
-const KEY_VARIABLE: &str = "OPENAI_API_KEY";
 /// The settings of a daemon that count for a hosted one as well, where no option says otherwise.
 const CODEX_VARIABLE: &str = "RUNTIME_BRIDGE_CODEX";
+const CLAUDE_CODE_VARIABLE: &str = "RUNTIME_BRIDGE_CLAUDE_CODE";
 const ISOLATION_VARIABLE: &str = "RUNTIME_BRIDGE_ISOLATION";
-/// The provider when none is named.
-const PROVIDER: &str = "https://api.openai.com/v1";
-/// The model when none is named: one that the pinned Codex has in its own catalogue.
-const MODEL: &str = "gpt-5.5";
 
 /// Run one whole Turn on this machine and show it.
 ///
@@ -39,19 +35,20 @@ const MODEL: &str = "gpt-5.5";
 /// was cancelled, 4 when nobody knows.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
-    /// The Harness that does the Turn.
-    #[arg(long, value_enum)]
-    pub(super) harness: Harness,
+    /// The Harness that does the Turn [default: codex, or that of the run that is gone on with].
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "codex|claude_code")]
+    pub(super) harness: Option<Harness>,
     /// The folder that the Harness works in; without one no tool of it touches this machine.
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
-    /// Base address of the model provider [default: https://api.openai.com/v1].
+    /// Base address of the model provider; claude_code adds /v1/messages to it
+    /// [default: https://api.openai.com/v1, or https://api.anthropic.com for claude_code].
     #[arg(long, value_name = "URL")]
     pub(super) provider: Option<String>,
-    /// Name of the model [default: gpt-5.5].
+    /// Name of the model [default: gpt-5.5, or claude-opus-5-5 for claude_code].
     #[arg(long, value_name = "NAME")]
     pub(super) model: Option<String>,
-    /// File (mode 0600) with the provider's key; without it the key is in OPENAI_API_KEY.
+    /// File (mode 0600) with the provider's key; without it the key is in OPENAI_API_KEY, for claude_code in ANTHROPIC_API_KEY.
     #[arg(long, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
     /// Use the bundled provider, which needs no key: `sleep` runs a long shell command, `call NAME` calls that function, anything else
@@ -62,6 +59,15 @@ pub(crate) struct RunArgs {
     /// stdout. May be repeated.
     #[arg(long = "function", value_name = "NAME=SCHEMA.json:PROGRAM")]
     pub(super) functions: Vec<String>,
+    /// A function like those of `--function` that the model learns of only when it searches for it. May be repeated.
+    #[arg(long = "deferred-function", value_name = "NAME=SCHEMA.json:PROGRAM", requires = "tool_search")]
+    pub(super) deferred_functions: Vec<String>,
+    /// Let the model search for the functions of `--deferred-function`.
+    #[arg(long, requires = "deferred_functions")]
+    pub(super) tool_search: bool,
+    /// Whether the model may search the web; without it the Harness decides.
+    #[arg(long, value_enum)]
+    pub(super) web_search: Option<WebSearch>,
     /// An image (PNG or JPEG) behind the prompt. May be repeated.
     #[arg(long = "image", value_name = "FILE")]
     pub(super) images: Vec<PathBuf>,
@@ -87,8 +93,11 @@ pub(crate) struct RunArgs {
     /// The Codex program of the hosted daemon [env: RUNTIME_BRIDGE_CODEX].
     #[arg(long, value_name = "PROGRAM")]
     pub(super) codex: Option<PathBuf>,
+    /// The Claude Code program of the hosted daemon [env: RUNTIME_BRIDGE_CLAUDE_CODE].
+    #[arg(long, value_name = "PROGRAM")]
+    pub(super) claude_code: Option<PathBuf>,
     /// Use a running daemon instead of hosting one.
-    #[arg(long, value_name = "unix:PATH|http://ADDRESS:PORT", conflicts_with_all = ["isolation", "trust_workspace", "codex"])]
+    #[arg(long, value_name = "unix:PATH|http://ADDRESS:PORT", conflicts_with_all = ["isolation", "trust_workspace", "codex", "claude_code"])]
     pub(super) endpoint: Option<Endpoint>,
     /// File with the bearer of a running daemon's loopback listener.
     #[arg(long, value_name = "FILE", requires = "endpoint")]
@@ -100,18 +109,21 @@ pub(crate) struct RunArgs {
     pub(super) prompt: String,
 }
 
-/// Harnesses that `run` knows.
+/// Values of `--web-search`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Harness {
-    /// `codex app-server`.
-    Codex,
+pub(super) enum WebSearch {
+    /// It may not.
+    Disabled,
+    /// It may, in the web as it is.
+    Live,
 }
 
-impl fmt::Display for Harness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Codex => "codex",
-        })
+impl WebSearch {
+    fn mode(self) -> v1::WebSearchMode {
+        match self {
+            Self::Disabled => v1::WebSearchMode::Disabled,
+            Self::Live => v1::WebSearchMode::Live,
+        }
     }
 }
 
@@ -183,6 +195,9 @@ pub(super) struct Plan {
     /// Whether the bundled provider takes the place of `provider`.
     pub(super) mock: bool,
     pub(super) functions: Functions,
+    /// Whether the model searches for those functions that are deferred.
+    pub(super) tool_search: bool,
+    pub(super) web_search: Option<WebSearch>,
     pub(super) images: Vec<Image>,
     /// A JSON Schema as its file has it.
     pub(super) schema: Option<String>,
@@ -194,6 +209,7 @@ pub(super) struct Plan {
     pub(super) isolation: Option<Isolation>,
     pub(super) trust_workspace: bool,
     pub(super) codex: Option<PathBuf>,
+    pub(super) claude_code: Option<PathBuf>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) bearer: Option<SecretString>,
     pub(super) prompt: String,
@@ -205,6 +221,7 @@ impl Plan {
         let refuse = |why: &str| UsageError(why.into());
         let earlier = arguments.resume.map(|id| kept::Run::find(&id, surroundings)).transpose()?;
         let kept = earlier.as_ref().map(|run| &run.kept);
+        let harness = harness(arguments.harness, earlier.as_ref())?;
         let steering = match (arguments.prompt.as_str(), arguments.steer) {
             ("-", true) => return Err(refuse("--steer: stdin has the prompt already")),
             ("-", false) => Steering::Never,
@@ -213,7 +230,7 @@ impl Plan {
         };
         let workspace = arguments.workspace.or_else(|| kept.and_then(|kept| kept.workspace.clone()));
         let workspace = workspace.as_deref().map(canonical).transpose()?;
-        let functions = Functions::read(&arguments.functions)?;
+        let functions = Functions::read(&arguments.functions, &arguments.deferred_functions)?;
         let images = arguments.images.iter().map(|path| Image::read(path)).collect::<Result<_, _>>()?;
         let schema = arguments.schema.as_deref().map(attached::schema).transpose()?;
         // Its Session was one of the bundled provider, unless another one is named now.
@@ -223,7 +240,7 @@ impl Plan {
             // The bundled provider asks for none, but a Harness sends one.
             (_, true) => "mock".into(),
             (Some(path), false) => key::from_file("--key-file", path)?,
-            (None, false) => key_from(surroundings)?,
+            (None, false) => key_from(harness, surroundings)?,
         };
         let bearer = arguments.bearer_file.map(|path| key::from_file("--bearer-file", &path)).transpose()?;
         let isolation = match arguments.isolation {
@@ -237,21 +254,28 @@ impl Plan {
         if prompt.trim().is_empty() {
             return Err(refuse("the prompt is empty"));
         }
+        let provider = or_kept(arguments.provider, kept, |kept| &kept.provider, harness.provider());
+        is_whole(harness, &provider)?;
+        let program =
+            |given: Option<PathBuf>, variable| given.or_else(|| surroundings.variable(variable).map(PathBuf::from));
         Ok(Self {
-            harness: arguments.harness,
+            harness,
             workspace,
-            provider: or_kept(arguments.provider, kept, |kept| &kept.provider, PROVIDER),
-            model: or_kept(arguments.model, kept, |kept| &kept.model, MODEL),
+            provider,
+            model: or_kept(arguments.model, kept, |kept| &kept.model, harness.model()),
             key,
             mock,
             functions,
+            tool_search: arguments.tool_search,
+            web_search: arguments.web_search,
             images,
             schema,
             steering,
             instructions: arguments.instructions,
             isolation,
             trust_workspace: arguments.trust_workspace,
-            codex: arguments.codex.or_else(|| surroundings.variable(CODEX_VARIABLE).map(PathBuf::from)),
+            codex: program(arguments.codex, CODEX_VARIABLE),
+            claude_code: program(arguments.claude_code, CLAUDE_CODE_VARIABLE),
             endpoint: arguments.endpoint,
             bearer,
             prompt,
@@ -270,6 +294,7 @@ impl Plan {
     pub(super) fn kept(&self) -> Kept {
         Kept {
             version: kept::VERSION,
+            harness: self.harness,
             workspace: self.workspace.clone(),
             provider: self.provider.clone(),
             model: self.model.clone(),
@@ -279,12 +304,20 @@ impl Plan {
 
     /// The configuration of the one Session.
     pub(super) fn configuration(&self) -> v1::ExecutionConfiguration {
-        let controls = self.schema.clone().map(|schema| {
+        let output_format = self.schema.clone().map(|schema| {
             let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema });
-            v1::ExecutionControls { output_format: Some(v1::OutputFormat { format: Some(format) }), web_search: None }
+            v1::OutputFormat { format: Some(format) }
         });
-        let provider =
-            v1::ModelProvider { protocol: v1::ModelProtocol::Responses.into(), base_url: self.provider.clone() };
+        let web_search = self.web_search.map(|search| v1::WebSearchControl { mode: search.mode().into() });
+        let controls = v1::ExecutionControls { output_format, web_search };
+        let tools = v1::AdmittedTools {
+            functions: self.functions.declared(),
+            // A Turn without any of them asks for nothing.
+            controls: Some(controls).filter(|controls| *controls != v1::ExecutionControls::default()),
+            tool_search: self.tool_search.then(v1::ToolSearch::default),
+        };
+        let protocol = self.harness.protocol();
+        let provider = v1::ModelProvider { protocol: protocol.into(), base_url: self.provider.clone() };
         v1::ExecutionConfiguration {
             harness: self.harness.to_string(),
             placement: match self.workspace {
@@ -296,7 +329,7 @@ impl Plan {
             instructions: self.instructions.clone(),
             provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
             harness_config: String::new(),
-            tools: Some(v1::AdmittedTools { functions: self.functions.declared(), controls, tool_search: None }),
+            tools: Some(tools),
         }
     }
 }
@@ -317,14 +350,34 @@ fn canonical(workspace: &Path) -> Result<PathBuf, UsageError> {
     Ok(found)
 }
 
-fn key_from(surroundings: &Surroundings) -> Result<SecretString, UsageError> {
-    let Some(value) = surroundings.variable(KEY_VARIABLE) else {
+/// The Harness that is named, else that of the earlier run: a Session stays with its own.
+fn harness(given: Option<Harness>, earlier: Option<&kept::Run>) -> Result<Harness, UsageError> {
+    match (given, earlier) {
+        (Some(given), Some(run)) if given != run.kept.harness => {
+            let (id, own) = (&run.session_id, run.kept.harness);
+            Err(UsageError(format!("--harness {given}: the Session of --resume {id} is one of {own}; leave it out")))
+        }
+        (given, earlier) => Ok(given.or_else(|| earlier.map(|run| run.kept.harness)).unwrap_or_default()),
+    }
+}
+
+/// Whether the Harness makes the provider's own addresses of this one.
+fn is_whole(harness: Harness, provider: &str) -> Result<(), UsageError> {
+    if harness == Harness::ClaudeCode && provider.trim_end_matches('/').ends_with("/v1") {
+        return Err(UsageError(format!("--provider: {harness} adds /v1/messages to the address; leave its /v1 out")));
+    }
+    Ok(())
+}
+
+fn key_from(harness: Harness, surroundings: &Surroundings) -> Result<SecretString, UsageError> {
+    let variable = harness.key_variable();
+    let Some(value) = surroundings.variable(variable) else {
         return Err(UsageError(format!(
-            "no model key: set {KEY_VARIABLE}, name a file with --key-file, or use the bundled provider with --mock"
+            "no model key: set {variable}, name a file with --key-file, or use the bundled provider with --mock"
         )));
     };
     match value.to_str().map(str::trim) {
-        Some("") | None => Err(UsageError(format!("{KEY_VARIABLE} is not a text"))),
+        Some("") | None => Err(UsageError(format!("{variable} is not a text"))),
         Some(key) => Ok(key.into()),
     }
 }
@@ -345,215 +398,4 @@ fn from_stdin() -> Result<String, UsageError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-    use secrecy::ExposeSecret as _;
-
-    use super::*;
-    use crate::cli::run::folders::tests::scratch;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        run: RunArgs,
-    }
-
-    fn parse(line: &[&str]) -> Result<RunArgs, clap::Error> {
-        Line::try_parse_from([&["run"], line].concat()).map(|line| line.run)
-    }
-
-    fn surroundings(key: Option<&'static str>) -> Surroundings {
-        Surroundings::of(move |name| if name == KEY_VARIABLE { key.map(OsString::from) } else { None })
-    }
-
-    fn plan(line: &[&str], key: Option<&'static str>) -> Result<Plan, String> {
-        Plan::check(parse(line).unwrap(), &surroundings(key)).map_err(|error| error.0)
-    }
-
-    fn folder(name: &str) -> String {
-        scratch(name).to_str().unwrap().to_owned()
-    }
-
-    #[test]
-    fn defaults_are_the_public_provider_and_a_model_of_the_catalogue() {
-        let workspace = folder("defaults");
-        let plan = plan(&["--harness", "codex", "--workspace", &workspace, "hi"], Some("sk-1")).unwrap();
-        assert_eq!((plan.provider.as_str(), plan.model.as_str()), (PROVIDER, MODEL));
-        assert_eq!(plan.key.expose_secret(), "sk-1");
-        let configuration = plan.configuration();
-        assert_eq!(configuration.harness, "codex");
-        assert_eq!(configuration.placement(), v1::Placement::Workspace);
-        assert_eq!(plan.isolation, None);
-        let nowhere = self::plan(&["--harness", "codex", "hi"], Some("sk-1")).unwrap();
-        assert_eq!(nowhere.configuration().placement(), v1::Placement::None);
-        let refused = parse(&["--harness", "codex", "--trust-workspace", "hi"]).unwrap_err();
-        assert!(refused.to_string().contains("--workspace"), "{refused}");
-    }
-
-    #[test]
-    fn every_option_has_its_place() {
-        let workspace = folder("options");
-        let line = [
-            "--harness=codex",
-            "--provider=http://127.0.0.1:9/v1",
-            "--model=m",
-            "--instructions=be brief",
-            "--isolation=native",
-            "--trust-workspace",
-            "--codex=/opt/codex",
-            "--json",
-            "--workspace",
-            &workspace,
-            "do it",
-        ];
-        let arguments = parse(&line).unwrap();
-        assert!(arguments.json);
-        let plan = plan(&line, Some("k")).unwrap();
-        assert_eq!(plan.isolation, Some(Isolation::Native));
-        assert!(plan.trust_workspace);
-        assert_eq!(plan.codex.as_deref(), Some(Path::new("/opt/codex")));
-        assert_eq!(plan.configuration().instructions, "be brief");
-        assert_eq!(plan.prompt, "do it");
-    }
-
-    #[test]
-    fn a_schema_and_images_stand_where_the_protocol_has_them() {
-        let workspace = folder("attached");
-        let file = |name: &str, bytes: &[u8]| {
-            let path = Path::new(&workspace).join(name);
-            std::fs::write(&path, bytes).unwrap();
-            path.to_str().unwrap().to_owned()
-        };
-        let (schema, png, jpeg) =
-            (file("s.json", b"{ }\n"), file("a", b"\x89PNG\r\n\x1a\n"), file("b", b"\xff\xd8\xff\xe0"));
-        let line = ["--harness=codex", "--mock", "--workspace", &workspace];
-        let more = ["--schema", &schema, "--image", &png, "--image", &jpeg, "look"];
-        let plan = plan(&[&line as &[_], &more].concat(), None).unwrap();
-        let controls = plan.configuration().tools.unwrap().controls.unwrap();
-        let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema: "{ }\n".into() });
-        assert_eq!(controls.output_format.unwrap().format, Some(format));
-        let kinds: Vec<_> = plan
-            .input()
-            .into_iter()
-            .map(|part| match part.part.unwrap() {
-                v1::input_part::Part::Text(text) => text,
-                v1::input_part::Part::Image(image) => image.media_type,
-            })
-            .collect();
-        assert_eq!(kinds, ["look", "image/png", "image/jpeg"]);
-        let without = super::Plan::check(parse(&[&line as &[_], &["hi"]].concat()).unwrap(), &surroundings(None));
-        assert_eq!(without.unwrap().configuration().tools.unwrap().controls, None);
-    }
-
-    #[test]
-    fn stdin_is_read_for_one_purpose() {
-        let workspace = folder("stdin");
-        let line = ["--harness=codex", "--mock", "--workspace", &workspace];
-        let steering = |more: &[&str]| plan(&[&line as &[_], more].concat(), None).map(|plan| plan.steering);
-        assert_eq!(steering(&["hi"]), Ok(Steering::Typed));
-        assert_eq!(steering(&["--steer", "hi"]), Ok(Steering::Always));
-        assert_eq!(steering(&["--steer", "-"]), Err("--steer: stdin has the prompt already".into()));
-    }
-
-    #[test]
-    fn a_later_run_has_what_the_earlier_one_had() {
-        let home = folder("resume");
-        let id = kept::new_session_id();
-        let state = Path::new(&home).join("runtime-bridge/run").join(&id);
-        std::fs::create_dir_all(&state).unwrap();
-        let kept = Kept {
-            version: kept::VERSION,
-            workspace: Some(Path::new(&home).canonicalize().unwrap()),
-            provider: "http://127.0.0.1:9/v1".into(),
-            model: "m".into(),
-            mock: true,
-        };
-        kept.write(&state).unwrap();
-        let line = |more: &[&'static str]| {
-            let arguments = parse(&[&["--harness=codex", "--resume", &id], more].concat()).unwrap();
-            let home = home.clone();
-            let variable = move |name: &str| match name {
-                "XDG_STATE_HOME" => Some(home.clone().into()),
-                KEY_VARIABLE => Some("sk".into()),
-                _ => None,
-            };
-            Plan::check(arguments, &Surroundings::of(variable)).unwrap()
-        };
-        let plan = line(&["go on"]);
-        assert_eq!(plan.kept(), kept);
-        assert_eq!(plan.earlier.unwrap().session_id, id);
-        let plan = line(&["--provider=https://p/v1", "--model=n", "go on"]);
-        assert_eq!((plan.provider.as_str(), plan.model.as_str(), plan.mock), ("https://p/v1", "n", false));
-    }
-
-    #[test]
-    fn a_run_without_a_key_offers_the_bundled_provider() {
-        let workspace = folder("keyless");
-        let line = ["--harness", "codex", "--workspace", &workspace, "hi"];
-        for key in [None, Some(""), Some(" ")] {
-            let refused = plan(&line, key).unwrap_err();
-            assert!(refused.contains(KEY_VARIABLE), "{refused}");
-        }
-        assert!(plan(&line, None).unwrap_err().ends_with("or use the bundled provider with --mock"));
-        assert!(plan(&[&["--mock"], &line[..]].concat(), None).unwrap().mock);
-    }
-
-    #[test]
-    fn a_folder_that_is_not_there_is_told() {
-        let refused = plan(&["--harness", "codex", "--mock", "--workspace", "/none", "hi"], None).unwrap_err();
-        assert!(refused.starts_with("--workspace /none: No such file"), "{refused}");
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused() {
-        let workspace = folder("refused");
-        assert_eq!(
-            plan(&["--harness", "codex", "--mock", "--workspace", &workspace, " "], None).unwrap_err(),
-            "the prompt is empty"
-        );
-        for line in [
-            &["hi"] as &[_],
-            &["--harness", "codex"],
-            &["--harness", "claude_code", "hi"],
-            &["--harness", "codex", "--mock", "--provider", "http://x", "hi"],
-            &["--harness", "codex", "--mock", "--key-file", "k", "hi"],
-            &["--harness", "codex", "--isolation", "none", "hi"],
-            &["--harness", "codex", "--endpoint", "/run/b.sock", "hi"],
-            &["--harness", "codex", "--endpoint", "unix:/b", "--isolation", "outer", "hi"],
-            &["--harness", "codex", "--endpoint", "unix:/b", "--resume", "run-1", "hi"],
-            &["--harness", "codex", "two", "prompts"],
-        ] {
-            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
-        }
-    }
-
-    #[test]
-    fn a_hosted_daemon_heeds_the_environment_of_a_daemon() {
-        let workspace = folder("environment");
-        let check = |line: &[&str], isolation: &'static str| {
-            let line = [&["--harness=codex", "--mock", "--workspace", &workspace], line, &["hi"]].concat();
-            let variable = move |name: &str| match name {
-                CODEX_VARIABLE => Some("/env/codex".into()),
-                ISOLATION_VARIABLE => Some(isolation.into()),
-                _ => None,
-            };
-            Plan::check(parse(&line).unwrap(), &Surroundings::of(variable)).map_err(|error| error.0)
-        };
-        let plan = check(&[], "native").unwrap();
-        assert_eq!((plan.isolation, plan.codex), (Some(Isolation::Native), Some("/env/codex".into())));
-        let plan = check(&["--codex=/opt/codex", "--isolation=outer"], "native").unwrap();
-        assert_eq!((plan.isolation, plan.codex), (Some(Isolation::Outer), Some("/opt/codex".into())));
-        assert_eq!(check(&[], "none").unwrap_err(), "RUNTIME_BRIDGE_ISOLATION is neither outer nor native");
-    }
-
-    #[test]
-    fn colours_can_be_switched_off() {
-        let with = |name: &'static str, value: &'static str| {
-            Surroundings::of(move |asked| (asked == name).then(|| value.into()))
-        };
-        assert!(with("TERM", "xterm").allow_colour());
-        assert!(with("NO_COLOR", "").allow_colour());
-        assert!(!with("NO_COLOR", "1").allow_colour());
-        assert!(!with("TERM", "dumb").allow_colour());
-    }
-}
+mod tests;

@@ -23,6 +23,8 @@ pub(crate) struct Hosting {
     pub(crate) trust_workspace: bool,
     /// The Codex program; `None` leaves it to the daemon.
     pub(crate) codex: Option<PathBuf>,
+    /// The Claude Code program; `None` leaves it to the daemon.
+    pub(crate) claude_code: Option<PathBuf>,
 }
 
 /// A daemon that listens.

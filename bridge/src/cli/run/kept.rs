@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::{
     arguments::{Surroundings, UsageError},
     folders,
+    harness::Harness,
 };
 
 /// Name of the file.
@@ -18,7 +19,7 @@ const FILE: &str = "run.json";
 /// What the id of a run's Session begins with.
 const PREFIX: &str = "run-";
 /// Version of the file.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The content of the file. It holds no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -26,6 +27,7 @@ pub(super) const VERSION: u32 = 1;
 pub(super) struct Kept {
     /// [`VERSION`].
     pub(super) version: u32,
+    pub(super) harness: Harness,
     /// `null` for the placement `none`.
     pub(super) workspace: Option<PathBuf>,
     pub(super) provider: String,
@@ -109,16 +111,26 @@ mod tests {
         fs::create_dir_all(&state).unwrap();
         assert!(find(&id).unwrap_err().contains("kept for 7 days"), "a state without a file");
         let (workspace, provider) = (Some("/w".into()), "https://p/v1".into());
-        let kept = Kept { version: VERSION, workspace, provider, model: "m".into(), mock: false };
+        let kept = Kept {
+            version: VERSION,
+            harness: Harness::ClaudeCode,
+            workspace,
+            provider,
+            model: "m".into(),
+            mock: false,
+        };
         kept.write(&state).unwrap();
         assert_eq!(find(&id).unwrap(), Run { session_id: id.clone(), state: state.clone(), kept });
 
         let written = fs::read_to_string(state.join(FILE)).unwrap();
-        assert_eq!(written, r#"{"version":1,"workspace":"/w","provider":"https://p/v1","model":"m","mock":false}"#);
-        fs::write(state.join(FILE), written.replace(":1,", ":2,")).unwrap();
+        assert_eq!(
+            written,
+            r#"{"version":2,"harness":"claude_code","workspace":"/w","provider":"https://p/v1","model":"m","mock":false}"#
+        );
+        fs::write(state.join(FILE), written.replace(":2,", ":3,")).unwrap();
         assert!(find(&id).unwrap_err().contains("another version"));
-        fs::write(state.join(FILE), r#"{"version":2,"harness":"other"}"#).unwrap();
-        assert!(find(&id).unwrap_err().contains("another version (file version 2)"));
+        fs::write(state.join(FILE), r#"{"version":1,"workspace":null}"#).unwrap();
+        assert!(find(&id).unwrap_err().contains("another version (file version 1)"));
         fs::write(state.join(FILE), written.replace("\"model\"", "\"modell\"")).unwrap();
         assert!(find(&id).unwrap_err().contains("modell"));
         fs::write(state.join(FILE), "{").unwrap();

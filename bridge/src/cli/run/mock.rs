@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use proto::v1;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Take},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -29,7 +30,7 @@ pub(super) struct Mock {
     stdin: Option<ChildStdin>,
     /// Held open, so that whatever else it says does not end it.
     _stdout: Option<BufReader<Take<ChildStdout>>>,
-    base_url: String,
+    origin: String,
 }
 
 /// Why there is no bundled provider.
@@ -73,15 +74,19 @@ impl Mock {
             // No line, half a line and no text are all no address.
             _ = time::timeout(START, stdout.read_line(&mut line)).await;
         }
-        match base_url(&line) {
-            Some(base_url) => Ok(Self { child, stdin, _stdout: stdout, base_url }),
+        match origin(&line) {
+            Some(origin) => Ok(Self { child, stdin, _stdout: stdout, origin }),
             None => Err(Error::NoAddress { program, line: line.trim().into() }),
         }
     }
 
-    /// Where a Harness sends its requests.
-    pub(super) fn base_url(&self) -> &str {
-        &self.base_url
+    /// Where a Harness sends its requests: it speaks each protocol on one port.
+    pub(super) fn base_url(&self, protocol: v1::ModelProtocol) -> String {
+        match protocol {
+            // A Harness that speaks it adds the whole path.
+            v1::ModelProtocol::Messages => self.origin.clone(),
+            v1::ModelProtocol::Responses | v1::ModelProtocol::Unspecified => format!("{}/v1", self.origin),
+        }
     }
 
     /// Ends it.
@@ -100,13 +105,13 @@ pub(super) fn port(base_url: &str) -> u16 {
     address.parse::<std::net::SocketAddr>().map_or(0, |address| address.port())
 }
 
-/// The base address in the first line, which is an address with or without `http://` and with or without the path.
-fn base_url(line: &str) -> Option<String> {
+/// The scheme, host and port in the first line, which is an address with or without `http://` and with or without the path.
+fn origin(line: &str) -> Option<String> {
     let word = line.split_whitespace().last()?.trim_end_matches('/');
     let address = word.strip_prefix("http://").unwrap_or(word);
     let host = address.strip_suffix("/v1").unwrap_or(address);
     host.parse::<std::net::SocketAddr>().ok()?;
-    Some(format!("http://{host}/v1"))
+    Some(format!("http://{host}"))
 }
 
 #[cfg(test)]
@@ -126,15 +131,16 @@ mod tests {
     #[test]
     fn the_first_line_has_the_address() {
         for (line, url) in [
-            ("http://127.0.0.1:4711/v1\n", Some("http://127.0.0.1:4711/v1")),
-            ("http://127.0.0.1:4711\n", Some("http://127.0.0.1:4711/v1")),
-            ("listening on 127.0.0.1:4711\n", Some("http://127.0.0.1:4711/v1")),
+            ("http://127.0.0.1:4711/v1\n", Some("http://127.0.0.1:4711")),
+            ("http://127.0.0.1:4711\n", Some("http://127.0.0.1:4711")),
+            ("listening on 127.0.0.1:4711\n", Some("http://127.0.0.1:4711")),
             ("", None),
             ("ready\n", None),
         ] {
-            assert_eq!(base_url(line).as_deref(), url, "{line:?}");
+            assert_eq!(origin(line).as_deref(), url, "{line:?}");
         }
         assert_eq!(port("http://127.0.0.1:4711/v1"), 4711);
+        assert_eq!(port("http://127.0.0.1:4711"), 4711);
         assert_eq!(port("https://api.example.com/v1"), 0);
     }
 
@@ -142,7 +148,8 @@ mod tests {
     async fn a_provider_ends_with_its_stdin() {
         let daemon = program("mock", "[ \"$*\" = 'provider --port 0' ] && echo http://127.0.0.1:1; cat >/dev/null");
         let mock = Mock::start(&daemon, 0).await.unwrap();
-        assert_eq!(mock.base_url(), "http://127.0.0.1:1/v1");
+        assert_eq!(mock.base_url(v1::ModelProtocol::Responses), "http://127.0.0.1:1/v1");
+        assert_eq!(mock.base_url(v1::ModelProtocol::Messages), "http://127.0.0.1:1");
         time::timeout(STOP / 2, mock.stop()).await.unwrap();
     }
 

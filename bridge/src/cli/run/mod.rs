@@ -8,6 +8,7 @@ mod attached;
 mod daemon;
 mod folders;
 mod function;
+mod harness;
 mod interrupt;
 mod kept;
 mod key;
@@ -119,7 +120,7 @@ async fn with_provider(
         false => None,
     };
     if let Some(mock) = &mock {
-        mock.base_url().clone_into(&mut plan.provider);
+        plan.provider = mock.base_url(plan.harness.protocol());
     }
     let outcome = with_daemon(plan, host, surroundings, interrupts, screen).await;
     if let Some(mock) = mock {
@@ -164,6 +165,7 @@ async fn with_daemon(
         isolation: plan.isolation,
         trust_workspace: plan.trust_workspace,
         codex: plan.codex.clone(),
+        claude_code: plan.claude_code.clone(),
     };
     let daemon = host(hosting).await.map_err(Failure::Daemon)?;
     let outcome = match Client::connect(Endpoint::Unix(daemon.socket)).await.map_err(Failure::at("connect")) {

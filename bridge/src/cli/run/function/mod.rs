@@ -15,7 +15,16 @@ use serde_json::value::RawValue;
 use super::arguments::UsageError;
 pub(super) use command::{Answer, answer};
 
-/// Functions by name, in the order of the command line.
+/// When the model learns of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loading {
+    /// From the beginning.
+    Usual,
+    /// When it searches for it.
+    Deferred,
+}
+
+/// Functions by name, in the order of the command line: those that are deferred stand behind the others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Functions(Arc<[Function]>);
 
@@ -26,12 +35,14 @@ struct Function {
 }
 
 impl Functions {
-    /// Reads every `NAME=SCHEMA.json:PROGRAM`.
-    pub(super) fn read(options: &[String]) -> Result<Self, UsageError> {
-        let mut functions: Vec<Function> = Vec::with_capacity(options.len());
-        for option in options {
-            let refuse = |why: String| UsageError(format!("--function {option}: {why}"));
-            let function = Function::read(option).map_err(refuse)?;
+    /// Reads every `NAME=SCHEMA.json:PROGRAM`, those that the model knows from the beginning and those that it has to search for.
+    pub(super) fn read(usual: &[String], deferred: &[String]) -> Result<Self, UsageError> {
+        let usual = usual.iter().map(|option| (option, Loading::Usual));
+        let deferred = deferred.iter().map(|option| (option, Loading::Deferred));
+        let mut functions: Vec<Function> = Vec::new();
+        for (option, loading) in usual.chain(deferred) {
+            let refuse = |why: String| UsageError(format!("{} {option}: {why}", loading.flag()));
+            let function = Function::read(option, loading).map_err(refuse)?;
             if functions.iter().any(|other| other.declared.name == function.declared.name) {
                 return Err(refuse("this name is given twice".into()));
             }
@@ -51,8 +62,17 @@ impl Functions {
     }
 }
 
+impl Loading {
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Usual => "--function",
+            Self::Deferred => "--deferred-function",
+        }
+    }
+}
+
 impl Function {
-    fn read(option: &str) -> Result<Self, String> {
+    fn read(option: &str, loading: Loading) -> Result<Self, String> {
         let parts = option.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
         let Some((name, (schema, program))) = parts else {
             return Err("is not of the form NAME=SCHEMA.json:PROGRAM".into());
@@ -62,7 +82,13 @@ impl Function {
         }
         let parameters = fs::read_to_string(schema).map_err(|error| format!("{schema}: {error}"))?;
         let description = description(&parameters).map_err(|error| format!("{schema}: is not JSON: {error}"))?;
-        let declared = v1::FunctionTool { name: name.into(), description, parameters, ..Default::default() };
+        let declared = v1::FunctionTool {
+            name: name.into(),
+            description,
+            parameters,
+            defer_loading: loading == Loading::Deferred,
+            ..Default::default()
+        };
         Ok(Self { declared, program: program.into() })
     }
 }
@@ -92,8 +118,9 @@ mod tests {
         let bare = schema.with_file_name("bare.json");
         fs::write(&bare, "true").unwrap();
         let option = |name: &str, schema: &Path| format!("{name}={}:./answer:1", schema.display());
-        let functions = Functions::read(&[option("find", &schema), option("bare", &bare)]).unwrap();
+        let functions = Functions::read(&[option("find", &schema)], &[option("bare", &bare)]).unwrap();
         let [find, other] = functions.declared().try_into().unwrap();
+        assert_eq!((find.defer_loading, other.defer_loading), (false, true));
         assert_eq!((find.name.as_str(), find.description.as_str()), ("find", "Finds a ticket."));
         assert_eq!(find.parameters, text);
         assert_eq!((other.description.as_str(), other.parameters.as_str()), ("", "true"));
@@ -117,8 +144,12 @@ mod tests {
             (vec![format!("find={bad}:./a")], "is not JSON"),
             (vec![format!("find={good}:./a"), format!("find={good}:./b")], "this name is given twice"),
         ] {
-            let refused = Functions::read(&options).unwrap_err().0;
-            assert!(refused.contains(why), "{refused}");
+            let refused =
+                [Functions::read(&options, &[]), Functions::read(&[], &options)].map(|read| read.unwrap_err().0);
+            assert!(refused[0].starts_with("--function ") && refused[0].contains(why), "{refused:?}");
+            assert!(refused[1].starts_with("--deferred-function ") && refused[1].contains(why), "{refused:?}");
         }
+        let both = Functions::read(&[format!("find={good}:./a")], &[format!("find={good}:./b")]);
+        assert!(both.unwrap_err().0.ends_with("this name is given twice"));
     }
 }

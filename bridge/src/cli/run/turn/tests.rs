@@ -140,7 +140,7 @@ fn functions(name: &str, programs: &[(&str, &str)]) -> Functions {
             format!("{name}={}:{}", schema.display(), program.display())
         })
         .collect();
-    Functions::read(&options).unwrap()
+    Functions::read(&options, &[]).unwrap()
 }
 
 fn text(text: &str) -> v1::content::Place {

@@ -1,0 +1,66 @@
+//! What parts of a configuration ask of each other, whatever the Harness: told before the Harness is asked whether it takes them (R-CAP-6). Pure.
+
+use adapters::harness::{Configuration, NotAdmitted};
+
+/// The first part that is nothing without another one.
+pub(super) fn check(of: &Configuration) -> Result<(), NotAdmitted> {
+    let deferred = of.functions.iter().position(|function| function.defer_loading);
+    match (of.tool_search, deferred) {
+        (true, None) => {
+            refused("tools.tool_search".into(), "no function has defer_loading, so there is nothing to find")
+        }
+        (false, Some(index)) => refused(
+            format!("tools.functions[{index}].defer_loading"),
+            "the model would never learn of it; set tools.tool_search as well",
+        ),
+        (true, Some(_)) | (false, None) => Ok(()),
+    }
+}
+
+fn refused(field: String, message: &str) -> Result<(), NotAdmitted> {
+    Err(NotAdmitted { field, message: message.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use adapters::harness::{Controls, FunctionTool, ModelProtocol, ModelProvider, Placement};
+
+    use super::*;
+
+    fn configuration(tool_search: bool, deferred: &[bool]) -> Configuration {
+        let function = |defer_loading: &bool| FunctionTool {
+            name: "f".into(),
+            description: String::new(),
+            parameters: "{}".into(),
+            defer_loading: *defer_loading,
+            silence_timeout: None,
+            max_duration: None,
+        };
+        Configuration {
+            harness: "h".into(),
+            placement: Placement::None,
+            model: "m".into(),
+            instructions: String::new(),
+            provider: ModelProvider { protocol: ModelProtocol::Messages, base_url: "https://p".into() },
+            harness_config: String::new(),
+            functions: deferred.iter().map(function).collect(),
+            tool_search,
+            controls: Controls::default(),
+        }
+    }
+
+    #[test]
+    fn a_search_and_what_it_finds_come_together() {
+        for (tool_search, deferred, field) in [
+            (false, &[] as &[bool], None),
+            (false, &[false], None),
+            (true, &[false, true], None),
+            (true, &[], Some("tools.tool_search")),
+            (true, &[false], Some("tools.tool_search")),
+            (false, &[false, true, true], Some("tools.functions[1].defer_loading")),
+        ] {
+            let refused = check(&configuration(tool_search, deferred)).err().map(|refused| refused.field);
+            assert_eq!(refused.as_deref(), field, "{tool_search} {deferred:?}");
+        }
+    }
+}
