@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod cleaner;
 pub mod codex;
 #[cfg(any(test, failpoints))]
@@ -12,3 +13,4 @@ pub mod harness;
 mod json;
 pub mod native;
 mod owner;
+mod probe;
