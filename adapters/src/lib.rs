@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod claude_code;
 mod cleaner;
 pub mod codex;
 #[cfg(any(test, failpoints))]
