@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod call;
+pub mod claude_code;
 mod cleaner;
 pub mod codex;
 #[cfg(any(test, failpoints))]

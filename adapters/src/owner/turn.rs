@@ -33,6 +33,8 @@ pub(crate) struct Manner {
     pub(crate) name: &'static str,
     /// An interrupt leaves commands running, which the Harness ends when it is told to.
     pub(crate) cleans: bool,
+    /// From the closed input to the end of a process that does not leave by itself (R-CAN-4).
+    pub(crate) close: Duration,
 }
 
 /// One native Turn.
