@@ -32,12 +32,14 @@ use crate::{
 pub(crate) use self::{
     inputs::{Answer, Inputs},
     native::{Native, Parts, Skipped},
+    opening::{Opening, Step, Trouble, unstarted},
     turn::{Ending, Event, Manner, Status, Timer, Turn},
 };
 
 mod aftermath;
 mod inputs;
 mod native;
+mod opening;
 mod standing;
 pub(crate) mod start;
 mod turn;
