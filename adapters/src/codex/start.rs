@@ -21,7 +21,6 @@ use super::{
     config::{self, Place},
     declaration,
     executor::{Opened, Thread},
-    probe::Found,
     wire,
 };
 use crate::{
@@ -35,6 +34,7 @@ use crate::{
         rpc::{self, Message, RpcError, Writer},
     },
     owner::{Owner, Parts, start},
+    probe::Found,
 };
 
 /// What a failed preparation waits beyond the grace for everything to be gone.

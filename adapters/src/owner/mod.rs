@@ -369,7 +369,7 @@ impl<N: Native> Owner<N> {
                         Background::Surplus(tree::end_surplus(keeper, &before, is_helper, SURPLUS_LIMIT).await)
                     }));
                 }
-                Effect::Retire => self.retire(self.timing.close),
+                Effect::Retire => self.retire(N::MANNER.close),
                 Effect::Arm(timer, after) => {
                     self.timers.insert(timer, Instant::now() + after);
                 }

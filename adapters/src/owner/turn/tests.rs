@@ -1,6 +1,6 @@
 use super::*;
 
-const MANNER: Manner = Manner { name: "codex", cleans: true };
+const MANNER: Manner = Manner { name: "codex", cleans: true, close: Duration::ZERO };
 
 fn timing() -> Timing {
     Timing::default()
