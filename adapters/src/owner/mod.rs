@@ -33,7 +33,7 @@ pub(crate) use self::{
     inputs::{Answer, Inputs},
     native::{Native, Parts, Skipped},
     opening::{Opening, Step, Trouble, unstarted},
-    turn::{Ending, Event, Manner, Status, Timer, Turn},
+    turn::{Event, Manner, Timer, Turn},
 };
 
 mod aftermath;
