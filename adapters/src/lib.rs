@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+pub mod claude_code;
 mod cleaner;
 pub mod codex;
 #[cfg(any(test, failpoints))]
