@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod call;
 pub mod claude_code;
 mod cleaner;
 pub mod codex;
