@@ -282,6 +282,8 @@ struct Envelope<'a> {
     tool_result_meta: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    api_error_params: Option<&'a RawValue>,
     #[serde(default)]
     aborted: bool,
     #[serde(default, rename = "isReplay")]

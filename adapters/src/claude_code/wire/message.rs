@@ -111,6 +111,8 @@ pub(in crate::claude_code) struct Assistant {
     pub(in crate::claude_code) blocks: Vec<Block>,
     /// The class of an error that it tells.
     pub(in crate::claude_code) error: Option<String>,
+    /// Which limit cut the answer, where the error is that one did.
+    pub(in crate::claude_code) cut: Option<String>,
     /// Cut short by an interrupt.
     pub(in crate::claude_code) aborted: bool,
 }
@@ -275,13 +277,19 @@ pub(super) fn assistant(envelope: &Envelope<'_>) -> Result<Assistant, serde_json
         #[serde(default)]
         content: Vec<Block>,
     }
+    #[derive(Deserialize)]
+    struct Params {
+        cut: Option<String>,
+    }
     let Message { id, model, content } = typed(envelope.message)?;
+    let params = envelope.api_error_params.and_then(|params| serde_json::from_str::<Params>(params.get()).ok());
     Ok(Assistant {
         parent: parent(envelope),
         id,
         is_synthetic: model == SYNTHETIC,
         blocks: content,
         error: envelope.error.and_then(|error| serde_json::from_str(error.get()).ok()),
+        cut: params.and_then(|params| params.cut),
         aborted: envelope.aborted,
     })
 }
