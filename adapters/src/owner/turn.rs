@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-pub(crate) use self::event::{Effect, Ending, Event, Status, Timer};
+pub(crate) use self::event::{Effect, Event, Timer};
 use crate::harness::{Exit, Failure, FailureCode, NativeEnd, Report, Settlement, Timing};
 
 mod event;
@@ -464,18 +464,14 @@ fn failed(failure: Failure) -> NativeEnd {
     NativeEnd::Failed { failure, finish: None, at: None }
 }
 
-fn native_end(manner: Manner, end: Ending, asked: bool) -> NativeEnd {
-    let Ending { status, at, finish } = end;
-    let broken = |what: &str| {
-        let failure = protocol_error(format!("{} {what}", manner.name));
-        NativeEnd::Failed { failure, finish: None, at }
-    };
-    match status {
-        Status::Completed => NativeEnd::Completed { finish, at },
-        Status::Failed(failure) => NativeEnd::Failed { failure, finish, at },
-        Status::Interrupted if asked => NativeEnd::Interrupted { at },
-        Status::Interrupted => broken("interrupted the Turn by itself"),
-        Status::Unknown => broken("ended the Turn with an unknown status"),
+/// The native end of a Turn. An interrupt that nobody asked for is none (R-CAN-6).
+fn native_end(manner: Manner, end: NativeEnd, asked: bool) -> NativeEnd {
+    match end {
+        NativeEnd::Interrupted { at } if !asked => {
+            let failure = protocol_error(format!("{} interrupted the Turn by itself", manner.name));
+            NativeEnd::Failed { failure, finish: None, at }
+        }
+        end => end,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::harness::{Exit, Failure, Finish, NativeEnd, Report};
+use crate::harness::{Exit, Failure, NativeEnd, Report};
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) enum Event {
     /// An interrupt was refused.
     InterruptRefused,
     /// The native turn has ended, with the number of commands that still run.
-    Completed { native: String, end: Ending, open_work: usize },
+    Completed { native: String, end: NativeEnd, open_work: usize },
     /// So many commands run.
     Work { open: usize },
     /// Told to end them, the Harness has answered.
@@ -37,24 +37,6 @@ pub(crate) enum Event {
     Expired(Timer),
     /// The process and everything below it is gone.
     Exited { exit: Exit, foreign_signal: bool, said: String },
-}
-
-/// How the native turn ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Ending {
-    pub(crate) status: Status,
-    pub(crate) at: Option<std::time::SystemTime>,
-    /// How the answer ended, from a field of its own.
-    pub(crate) finish: Option<Finish>,
-}
-
-/// The status in it.
-#[derive(Clone, Debug)]
-pub(crate) enum Status {
-    Completed,
-    Failed(Failure),
-    Interrupted,
-    Unknown,
 }
 
 /// What is to be done.
