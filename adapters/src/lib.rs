@@ -4,6 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod call;
+pub mod claude_code;
 mod cleaner;
 pub mod codex;
 #[cfg(any(test, failpoints))]
@@ -12,3 +15,4 @@ pub mod harness;
 mod json;
 pub mod native;
 mod owner;
+mod probe;

@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::declaration;
+pub(super) use crate::admission::refused;
 use crate::{
-    harness::{Capability, Configuration, Declaration, ModelProtocol, NotAdmitted, Placement},
-    json::{self, Numbers, Taken},
+    admission,
+    harness::{Configuration, Declaration, NotAdmitted},
+    json::{Numbers, Taken},
 };
 
-/// The most bytes of `harness_config` (R-PRE-6).
-const HARNESS_CONFIG: usize = 16 << 10;
-/// The most levels of `harness_config` (R-PRE-6).
-const HARNESS_CONFIG_DEPTH: usize = 32;
 /// The most levels of objects and arrays in a schema. Codex reads a line with at most 127 and puts four around the schema; it drops a deeper
 /// line without an answer.
 const SCHEMA_DEPTH: usize = 123;
@@ -30,36 +28,7 @@ pub(super) struct NativeSettings {
 
 /// Checks a whole configuration against what is declared for its placement (R-CAP-6).
 pub(super) fn check(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
-    let has = |capability| declaration.has(&configuration.placement, capability);
-    let (placement, called) = match configuration.placement {
-        Placement::None => (Capability::EnvironmentNone, "none"),
-        Placement::Workspace { .. } => (Capability::LocalEnvironment, "workspace"),
-    };
-    if !has(placement) {
-        return Err(refused("placement", format!("codex does not support the placement `{called}` here")));
-    }
-    if !configuration.functions.is_empty() && !has(Capability::FunctionTools) {
-        return Err(refused("tools.functions", format!("codex takes no functions under the placement `{called}`")));
-    }
-    if configuration.controls.output_schema.is_some() && !has(Capability::StructuredOutput) {
-        let message = format!("codex does not support it under the placement `{called}`");
-        return Err(refused("tools.controls.output_format", message));
-    }
-    if configuration.tool_search {
-        return Err(refused("tools.tool_search", "codex has no search for functions"));
-    }
-    if let Some(index) = configuration.functions.iter().position(|function| function.defer_loading) {
-        return Err(refused(format!("tools.functions[{index}].defer_loading"), "codex has no search for functions"));
-    }
-    if configuration.controls.web_search.is_some() {
-        return Err(refused("tools.controls.web_search", "codex takes no mode yet"));
-    }
-    if configuration.provider.protocol != ModelProtocol::Responses {
-        return Err(refused("provider.protocol", "codex speaks the Responses API only"));
-    }
-    if configuration.model.trim().is_empty() {
-        return Err(refused("model", "must not be blank"));
-    }
+    admission::declared(declaration, configuration)?;
     harness_config(&configuration.harness_config)?;
     let mut names = BTreeMap::new();
     for (index, function) in configuration.functions.iter().enumerate() {
@@ -74,22 +43,12 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
 
 /// Checks the schema of final answers; it goes to Codex as it is.
 pub(super) fn output_schema(text: &str) -> Result<Box<RawValue>, NotAdmitted> {
-    json::check_output(text, SCHEMA)
-        .map_err(|flaw| refused("tools.controls.output_format.json_schema.schema", flaw.to_string()))
+    admission::output_schema(text, SCHEMA)
 }
 
 /// Checks the name of a function. `taken` has the names before it, spelled as Codex spells them in code mode.
 fn name(index: usize, name: &str, taken: &mut BTreeMap<String, usize>) -> Result<(), NotAdmitted> {
-    let field = format!("tools.functions[{index}].name");
-    if name.trim().is_empty() {
-        return Err(refused(field, "must not be blank"));
-    }
-    if name.len() > declaration::NAME_BYTES {
-        return Err(refused(field, format!("is longer than {} bytes", declaration::NAME_BYTES)));
-    }
-    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) {
-        return Err(refused(field, format!("must match {}", declaration::NAME_PATTERN)));
-    }
+    let field = admission::name(index, name, declaration::NAME_BYTES, declaration::NAME_PATTERN)?;
     let spelled = code_mode_name(name);
     if let Some(prefix) = declaration::RESERVED_PREFIXES.iter().find(|prefix| spelled.starts_with(**prefix)) {
         return Err(refused(field, format!("begins with {prefix}, which codex keeps for its own tools")));
@@ -117,45 +76,12 @@ fn code_mode_name(name: &str) -> String {
 
 /// Checks the parameters of a function; they go to Codex as they are.
 pub(super) fn parameters(index: usize, text: &str) -> Result<Box<RawValue>, NotAdmitted> {
-    json::check_parameters(text, SCHEMA)
-        .map_err(|flaw| refused(format!("tools.functions[{index}].parameters"), flaw.to_string()))
+    admission::parameters(index, text, SCHEMA)
 }
 
 /// Reads `harness_config`.
 pub(super) fn harness_config(text: &str) -> Result<NativeSettings, NotAdmitted> {
-    const FIELD: &str = "harness_config";
-    let mut settings = NativeSettings::default();
-    if text.trim().is_empty() {
-        return Ok(settings);
-    }
-    if text.len() > HARNESS_CONFIG {
-        return Err(refused(FIELD, format!("is longer than {HARNESS_CONFIG} bytes")));
-    }
-    let flaw = |flaw: json::Flaw| refused(FIELD, flaw.to_string());
-    let raw = json::read(text).map_err(flaw)?;
-    if !raw.get().starts_with('{') {
-        return Err(refused(FIELD, "must be a JSON object"));
-    }
-    json::walk(&raw, Taken { depth: HARNESS_CONFIG_DEPTH, numbers: Numbers::Integer64 }).map_err(flaw)?;
-    let members = json::members(raw.get()).map_err(|_| refused(FIELD, "must be a JSON object"))?;
-    for (name, value) in members {
-        match name.as_str() {
-            "base_instructions" => {
-                let text = serde_json::from_str(value.get());
-                settings.base_instructions =
-                    Some(text.map_err(|_| refused("harness_config.base_instructions", "must be a string"))?);
-            }
-            other => {
-                let shown: String = other.chars().take(64).flat_map(char::escape_debug).collect();
-                return Err(refused(FIELD, format!("has the unknown member {shown}; known is base_instructions")));
-            }
-        }
-    }
-    Ok(settings)
-}
-
-pub(super) fn refused(field: impl Into<String>, message: impl Into<String>) -> NotAdmitted {
-    NotAdmitted { field: field.into(), message: message.into() }
+    Ok(NativeSettings { base_instructions: admission::harness_config(text, "base_instructions")? })
 }
 
 #[cfg(test)]
@@ -164,8 +90,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        codex::{Settings, probe::Found},
-        harness::{Controls, FunctionTool, Isolation, ModelProvider, Proved},
+        codex::Settings,
+        harness::{Capability, Controls, FunctionTool, Isolation, ModelProtocol, ModelProvider, Placement, Proved},
+        probe::Found,
     };
 
     fn configuration() -> Configuration {
@@ -307,7 +234,7 @@ mod tests {
         ] {
             check(&Configuration { harness_config: text.into(), ..configuration() }, want);
         }
-        let long = format!("{{\"base_instructions\":\"{}\"}}", "x".repeat(HARNESS_CONFIG));
+        let long = format!("{{\"base_instructions\":\"{}\"}}", "x".repeat(16 << 10));
         check(&Configuration { harness_config: long, ..configuration() }, "harness_config: is longer than 16384 bytes");
         let deep = format!("{{\"x\":{}{}}}", "[".repeat(32), "]".repeat(32));
         let deep = Configuration { harness_config: deep, ..configuration() };

@@ -1,6 +1,6 @@
 //! What Codex supports, and what is switched off in it (R-CAP-1, R-CAP-2).
 
-use super::{KIND, Settings, probe::Found};
+use super::{KIND, Settings};
 use crate::harness::{
     Availability,
     Capability::{
@@ -10,12 +10,13 @@ use crate::harness::{
     },
     Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol, Proved,
 };
+use crate::probe::Found;
 
 /// The version on which everything here was proved (R-CAP-5).
 pub(super) const QUALIFIED: &str = "0.171.0";
 
 /// Native rule for names of functions.
-pub(super) const NAME_PATTERN: &str = "^[a-zA-Z0-9_-]+$";
+pub(super) use crate::admission::NAME_PATTERN;
 /// Native limit for names of functions.
 pub(super) const NAME_BYTES: usize = 128;
 
@@ -112,6 +113,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             description_characters: None,
             failed_result_images: true,
             web_search_modes: Vec::new(),
+            refuses_blank_messages: false,
+            result_characters: None,
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

@@ -15,68 +15,20 @@ mod probe;
 mod start;
 mod wire;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc};
 
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use self::probe::{Found, Seen};
 use crate::harness::{
-    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted, Placement,
-    PrepareError, Proof, ProvedInputs, Resume, Timing,
+    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Launch, NotAdmitted, Placement,
+    PrepareError, Proof, ProvedInputs, Resume,
 };
-use crate::native::lines::Room;
+use crate::probe::{Found, Looks, Seen};
+
+pub use crate::harness::Settings;
 
 /// The kind of this Harness.
 pub const KIND: &str = "codex";
-
-/// How Codex is run on this machine; the operator's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The program, or the npm launcher beside it; none looks for `codex` on `PATH`.
-    pub program: Option<PathBuf>,
-    /// The keeper's program.
-    pub keeper: PathBuf,
-    /// Who isolates it (R-PLC-1).
-    pub isolation: Isolation,
-    /// Whether the project's own configuration is loaded (R-PLC-1). Refused for a Session whose Executor holds a model key.
-    pub trust_workspace: bool,
-    /// The longest line that is read, in bytes (R-EVT-12).
-    pub max_line_bytes: usize,
-    /// A line above this is kept on disk until it is whole, in bytes (R-EVT-12).
-    pub spool_bytes: usize,
-    /// Room for long lines that are whole, of all Executors together.
-    pub long_lines: Room,
-    /// Limits of waiting.
-    pub limits: Timing,
-}
-
-/// Room for long lines: a Harness repeats a result of Core or a file in one line, and a parsed line takes some times its length.
-const LONG_LINES: usize = 64 << 20;
-
-impl Settings {
-    /// The usual settings with this keeper: `codex` on `PATH`, the workspace not trusted, lines of up to 64 MiB.
-    #[must_use]
-    pub fn new(keeper: PathBuf, isolation: Isolation) -> Self {
-        Self {
-            program: None,
-            keeper,
-            isolation,
-            trust_workspace: false,
-            max_line_bytes: 64 << 20,
-            spool_bytes: 1 << 20,
-            long_lines: Room::new(LONG_LINES),
-            limits: Timing::default(),
-        }
-    }
-}
-
-/// How long trouble is taken for granted: it may pass by itself (a busy machine, a setting of the system), and looking again starts programs.
-const TROUBLE_HOLDS: Duration = Duration::from_secs(30);
 
 /// Gives the bundled catalogue of models, or says why there is none.
 type Catalogue<'a> = BoxFuture<'a, Result<Arc<str>, String>>;
@@ -85,34 +37,19 @@ type Catalogue<'a> = BoxFuture<'a, Result<Arc<str>, String>>;
 #[derive(Debug)]
 pub struct Codex {
     settings: Settings,
-    /// The last probe; it holds as long as the program stays the same file.
-    probed: Mutex<Option<Probed>>,
-    /// Held while somebody probes: who asks meanwhile waits for what is found.
-    looking: tokio::sync::Mutex<()>,
+    /// What was found last.
+    looks: Looks,
     /// The bundled catalogue of models of the program that was probed last, once a preparation has needed it.
     models: tokio::sync::Mutex<Option<(Seen, Arc<str>)>>,
     /// The owner tasks of all Executors. Each ends with its Executor.
     tasks: TaskTracker,
 }
 
-#[derive(Clone, Debug)]
-struct Probed {
-    seen: Seen,
-    found: Found,
-    at: Instant,
-}
-
 impl Codex {
     /// Codex with these settings. Starts nothing.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            probed: Mutex::new(None),
-            looking: tokio::sync::Mutex::new(()),
-            models: tokio::sync::Mutex::new(None),
-            tasks: TaskTracker::new(),
-        }
+        Self { settings, looks: Looks::default(), models: tokio::sync::Mutex::new(None), tasks: TaskTracker::new() }
     }
 
     /// Waits until every Executor that was prepared is gone. For the end of a daemon that has closed or dropped them.
@@ -121,31 +58,10 @@ impl Codex {
         self.tasks.wait().await;
     }
 
-    /// Probing starts programs, so it is done once for each state of the file.
+    /// What there is of Codex on this machine.
     async fn look(&self) -> Found {
-        let program = match probe::find(self.settings.program.as_deref()) {
-            Ok(program) => program,
-            Err(trouble) => return Found { program: None, version: None, trouble: Some(trouble) },
-        };
-        let Ok(seen) = Seen::of(&program) else {
-            let trouble = format!("{} cannot be read", program.display());
-            return Found { program: Some(program), version: None, trouble: Some(trouble) };
-        };
-        let holds = |known: &Probed| {
-            known.seen == seen && (known.found.trouble.is_none() || known.at.elapsed() < TROUBLE_HOLDS)
-        };
-        let known = || self.probed.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(holds);
-        if let Some(known) = known() {
-            return known.found;
-        }
-        let _alone = self.looking.lock().await;
-        if let Some(known) = known() {
-            return known.found;
-        }
-        let found = probe::probe(&self.settings, program).await;
-        let probed = Probed { seen, found: found.clone(), at: Instant::now() };
-        *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = Some(probed);
-        found
+        let program = probe::find(self.settings.program.as_deref());
+        self.looks.look(program, |program| probe::probe(&self.settings, program)).await
     }
 
     /// The bundled catalogue of models; printing it starts the program, so it is done once for each state of the file.

@@ -32,12 +32,14 @@ use crate::{
 pub(crate) use self::{
     inputs::{Answer, Inputs},
     native::{Native, Parts, Skipped},
-    turn::{Ending, Event, Manner, Status, Timer, Turn},
+    opening::{Opening, Step, Trouble, unstarted},
+    turn::{Event, Manner, Timer, Turn},
 };
 
 mod aftermath;
 mod inputs;
 mod native;
+mod opening;
 mod standing;
 pub(crate) mod start;
 mod turn;
@@ -369,7 +371,7 @@ impl<N: Native> Owner<N> {
                         Background::Surplus(tree::end_surplus(keeper, &before, is_helper, SURPLUS_LIMIT).await)
                     }));
                 }
-                Effect::Retire => self.retire(self.timing.close),
+                Effect::Retire => self.retire(N::MANNER.close),
                 Effect::Arm(timer, after) => {
                     self.timers.insert(timer, Instant::now() + after);
                 }
