@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod call;
 pub mod claude_code;
 mod cleaner;
 pub mod codex;

@@ -16,7 +16,7 @@ use crate::provider::Provider;
 use crate::rig::{Rig, Setup};
 use crate::script::Script;
 use crate::script::child::Spawn;
-use crate::{child, evidence, reach};
+use crate::{child, evidence, reach, report};
 
 /// The fakes that judge a runtime bridge.
 #[derive(Debug, Parser)]
@@ -42,6 +42,9 @@ enum Command {
     /// Checks after a run of the scenarios that each capability which the daemon declares was proved by one of them. Prints which rules
     /// were shown by which; exits with 1 when evidence is missing.
     Evidence(EvidenceArgs),
+    /// Renders what a whole run of the scenarios showed: each scenario with each Harness under each placement. Exits with 1
+    /// when one failed, or, with `--check`, when the page is not the one that is there.
+    Report(ReportArgs),
     /// Asks the bridge behind a socket who it is: what a tool of the model may not do.
     #[command(hide = true)]
     Ask(AskArgs),
@@ -87,9 +90,9 @@ struct CheckArgs {
     /// The Harness that is driven.
     #[arg(long, default_value = "codex")]
     harness: String,
-    /// A model that the Harness knows; the bundled provider plays it.
-    #[arg(long, default_value = "gpt-5.5")]
-    model: String,
+    /// A model that the Harness knows; the bundled provider plays it. One that speaks the Harness's API when absent.
+    #[arg(long)]
+    model: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -97,6 +100,19 @@ struct EvidenceArgs {
     /// The folder in which the scenarios left their outcomes.
     #[arg(long, default_value = "target/scenarios")]
     scenarios: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// The folder in which the scenarios left their outcomes.
+    #[arg(long, default_value = "target/scenarios")]
+    scenarios: PathBuf,
+    /// The page.
+    #[arg(long, default_value = "docs/conformance-report.md")]
+    out: PathBuf,
+    /// Writes nothing, and compares.
+    #[arg(long)]
+    check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -172,6 +188,23 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 writeln!(out, "no evidence: {one}").context("tell what is missing")?;
             }
             Ok(ExitCode::from(u8::from(!missing.is_empty())))
+        }
+        Command::Report(args) => {
+            let outcomes = evidence::outcomes(&args.scenarios)?;
+            let mut complaints = report::complaints(&outcomes);
+            let page = report::page(&outcomes);
+            if args.check {
+                let there = std::fs::read_to_string(&args.out);
+                let there = there.with_context(|| format!("read {}", args.out.display()))?;
+                let stale = || format!("{} is not what this run shows: write it again", args.out.display());
+                complaints.extend((there != page).then(stale));
+            } else {
+                std::fs::write(&args.out, page).with_context(|| format!("write {}", args.out.display()))?;
+            }
+            for complaint in &complaints {
+                writeln!(std::io::stdout(), "{complaint}").context("tell a complaint")?;
+            }
+            Ok(ExitCode::from(u8::from(!complaints.is_empty())))
         }
         Command::Ask(args) => {
             let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;

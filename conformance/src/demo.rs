@@ -14,7 +14,7 @@ use proto::v1::event::Kind;
 use tokio::time;
 
 use crate::provider::Provider;
-use crate::rig::{Config, Daemon, Isolation, Place, Roots, configuration, function, text_result};
+use crate::rig::{Config, Daemon, Harness, Isolation, Place, Roots, configuration, function, text_result};
 use crate::script::provider::steps;
 
 /// The longest that all of it may take; a real model thinks.
@@ -71,7 +71,8 @@ async fn demo(args: DemoArgs) -> anyhow::Result<()> {
     let place = Place::make()?;
     // What the bundled provider asks for is known and harmless; a real model is left to the daemon's own judgement.
     let isolation = model.bundled.is_some().then_some(Isolation::Outer);
-    let config = Config { codex, isolation, roots: Roots::Workspaces, more: String::new() };
+    let config =
+        Config { programs: vec![(Harness::Codex, codex)], isolation, roots: Roots::Workspaces, more: String::new() };
     std::fs::write(place.config(), config.text(&place, &model.base_url)).context("write the configuration")?;
     let mut daemon = Daemon::spawn_program(&daemon, &place)?;
     daemon.wait_until_ready().await?;
@@ -116,7 +117,7 @@ async fn turns(place: &Place, model: &Model) -> anyhow::Result<Receipts> {
 
 async fn start(session: &Session, model: &Model, turn_id: &str, prompt: &str) -> anyhow::Result<TurnEvents> {
     let schema = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
-    let mut configuration = configuration(&model.base_url, vec![function("weather", schema)]);
+    let mut configuration = configuration(Harness::Codex, &model.base_url, vec![function("weather", schema)]);
     configuration.model.clone_from(&model.name);
     let key = v1::Credential { name: "model".into(), value: model.key.clone() };
     say(&format!("\n> {prompt}"))?;

@@ -9,15 +9,25 @@ use anyhow::Context;
 use proto::v1;
 use serde::{Deserialize, Serialize};
 
-/// What a scenario left behind, in `<target>/scenarios/<name>.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What a scenario left behind, in `<target>/scenarios/<name>.<harness>.json`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Its name.
     pub name: String,
     /// The test file that has it, without folder and ending.
     pub file: String,
+    /// The Harness, as the protocol calls it.
+    pub harness: String,
+    /// Whether the scenario is written for every Harness.
+    pub for_each: bool,
+    /// Why it runs with this Harness only, where that is the Harness's own way.
+    pub only: Option<String>,
     /// Whether the real Harness ran, and no fault child in its place.
     pub real: bool,
+    /// The placements under which it bound Sessions.
+    pub placements: Vec<String>,
+    /// What it needs and the Harness does not declare: capabilities under placements. Then nothing else was checked.
+    pub not_declared: Vec<String>,
     /// The rules that it shows.
     pub rules: Vec<String>,
     /// Whether it passed.
@@ -26,6 +36,13 @@ pub struct Outcome {
     pub took_ms: u64,
     /// Why it failed.
     pub error: Option<String>,
+}
+
+impl Outcome {
+    /// Whether the scenario ran with the real Harness of this kind, and passed.
+    fn proves(&self, kind: &str) -> bool {
+        self.harness == kind && self.real && self.passed && self.not_declared.is_empty()
+    }
 }
 
 /// The scenarios that left something in a folder.
@@ -65,9 +82,7 @@ pub fn flaws(of: &v1::HarnessDeclaration) -> Vec<String> {
 pub fn unproved(of: &v1::HarnessDeclaration, outcomes: &[Outcome]) -> Vec<String> {
     let passed = |scenario: &str| {
         named(scenario).is_some_and(|(file, name)| {
-            outcomes
-                .iter()
-                .any(|outcome| outcome.name == name && outcome.file == file && outcome.real && outcome.passed)
+            outcomes.iter().any(|outcome| outcome.name == name && outcome.file == file && outcome.proves(&of.kind))
         })
     };
     let missing = of.evidence.iter().filter(|one| !passed(&one.scenario));
@@ -116,7 +131,8 @@ mod tests {
 
     fn outcome(file: &str, name: &str, passed: bool) -> Outcome {
         let rules = vec!["R-EVT-4".into()];
-        Outcome { name: name.into(), file: file.into(), real: true, rules, passed, took_ms: 1, error: None }
+        let (name, file, harness) = (name.into(), file.into(), "codex".into());
+        Outcome { name, file, harness, real: true, rules, passed, ..Outcome::default() }
     }
 
     #[test]
@@ -139,6 +155,10 @@ mod tests {
         assert_eq!(ran(&[outcome("b", "x", true), outcome("b", "y", true)]), 1);
         let faked = Outcome { real: false, ..outcome("b", "y", true) };
         assert_eq!(ran(&[outcome("a", "x", true), faked]), 1);
+        let of_another = Outcome { harness: "claude_code".into(), ..outcome("b", "y", true) };
+        assert_eq!(ran(&[outcome("a", "x", true), of_another]), 1);
+        let idle = Outcome { not_declared: vec!["usage under workspace".into()], ..outcome("b", "y", true) };
+        assert_eq!(ran(&[outcome("a", "x", true), idle]), 1);
         let outcomes = [outcome("a", "x", true), outcome("b", "y", false)];
         assert_eq!(rules(&outcomes), BTreeMap::from([("R-EVT-4", vec!["x"])]));
     }

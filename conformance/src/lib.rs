@@ -11,5 +11,6 @@ pub mod ledger;
 pub mod provider;
 pub mod proxy;
 pub mod reach;
+pub mod report;
 pub mod rig;
 pub mod script;

@@ -181,7 +181,7 @@ fn a_refusal_repeats_little_of_what_was_submitted() {
         let refused = refusal(prepare(&|c| c.harness = long.clone()).await, Reason::HarnessUnavailable);
         refused.at("configuration.harness").hides("CANARY").says("codex");
         for secret in ["https://user:CANARY@example.com/v1", "https://example.com/v1?key=CANARY", "CANARY"] {
-            let refused = prepare(&|c| *c = configuration(secret, Vec::new())).await;
+            let refused = prepare(&|c| *c = configuration(rig.kind(), secret, Vec::new())).await;
             refusal(refused, Reason::InvalidRequest).at("configuration.model_provider.base_url").hides("CANARY");
         }
         let mut directory = target.under(|a| a.session_id = "s-other".into());

@@ -73,7 +73,7 @@ async fn through(rig: &Rig, planted: Option<Planted>) -> anyhow::Result<Report> 
         endpoint: Endpoint::Unix(front),
         workspace: rig.workspace().to_owned(),
         harness: "codex".into(),
-        model: "gpt-5.5".into(),
+        model: None,
     };
     let report = check(&subject).await?;
     proxy.stop().await;

@@ -142,7 +142,8 @@ fn a_provider_that_does_not_listen_fails_the_turn() {
         // A port of loopback that was free a moment ago.
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let session = rig.session().await?;
-        let configuration = conformance::rig::configuration(&format!("http://127.0.0.1:{port}/v1"), Vec::new());
+        let configuration =
+            conformance::rig::configuration(rig.kind(), &format!("http://127.0.0.1:{port}/v1"), Vec::new());
         let mut events = rig.start_turn(&session, configuration, "t-1", "hello").await?;
         let seen = Observed::default().to_the_end(&mut events).await?;
         let end = seen.end()?;

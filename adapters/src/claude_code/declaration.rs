@@ -1,6 +1,6 @@
 //! What Claude Code supports, and what is switched off in it (R-CAP-1, R-CAP-2).
 
-use super::{KIND, Settings};
+use super::{KIND, Settings, functions::RESULT_TEXT};
 use crate::{
     harness::{
         Availability,
@@ -20,7 +20,7 @@ pub(super) const QUALIFIED: &str = "2.1.332";
 /// Native rule for names of functions: other characters become `_` in what the model reads.
 pub(super) use crate::admission::NAME_PATTERN;
 
-/// Native limit for names of functions: a tool's name has at most 128 bytes, and Claude Code puts [`super::inventory::PREFIX`] before it. It drops
+/// Native limit for names of functions: a tool's name has at most 128 bytes, and Claude Code puts `mcp__functions__` before it. It drops
 /// a function with a longer name without a word.
 pub(super) const NAME_BYTES: usize = 112;
 
@@ -152,6 +152,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             description_characters: Some(DESCRIPTION),
             failed_result_images: false,
             web_search_modes: vec![WebSearchMode::Disabled, WebSearchMode::Live],
+            refuses_blank_messages: true,
+            result_characters: Some(RESULT_TEXT),
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,
@@ -166,7 +168,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::claude_code::inventory;
+    use crate::claude_code::functions::tool_name;
 
     fn declared(isolation: Isolation, version: &str, trouble: Option<&str>) -> Declaration {
         let settings = Settings::new(PathBuf::from("/keeper"), isolation);
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_longest_name_is_that_of_a_tool_less_what_stands_before_it() {
-        assert_eq!(NAME_BYTES + inventory::PREFIX.len(), 128);
+        assert_eq!(tool_name(&"x".repeat(NAME_BYTES)).len(), 128);
     }
 
     #[test]

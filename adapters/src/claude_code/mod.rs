@@ -5,11 +5,15 @@
 mod admission;
 mod config;
 mod declaration;
+#[allow(dead_code, unused_imports)]
+mod functions;
 mod inventory;
 mod probe;
 mod schema;
+#[allow(dead_code, unused_imports)]
+mod wire;
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use crate::{
     harness::{Isolation, Timing},
@@ -41,9 +45,6 @@ pub struct Settings {
 /// Room for long lines: a Harness repeats a result of Core or a file in one line, and a parsed line takes some times its length.
 const LONG_LINES: usize = 64 << 20;
 
-/// From the closed input to the end of a process that does not obey: Claude Code ends its children then (R-CAN-4).
-const CLOSE: Duration = Duration::from_secs(2);
-
 impl Settings {
     /// The usual settings with this keeper: `claude` on `PATH`, lines of up to 64 MiB.
     #[must_use]
@@ -55,7 +56,7 @@ impl Settings {
             max_line_bytes: 64 << 20,
             spool_bytes: 1 << 20,
             long_lines: Room::new(LONG_LINES),
-            limits: Timing { close: CLOSE, ..Timing::default() },
+            limits: Timing::default(),
         }
     }
 }

@@ -113,6 +113,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             description_characters: None,
             failed_result_images: true,
             web_search_modes: Vec::new(),
+            refuses_blank_messages: false,
+            result_characters: None,
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -82,7 +83,7 @@ impl Thread {
 }
 
 impl Native for Thread {
-    const MANNER: Manner = Manner { name: "codex", cleans: true };
+    const MANNER: Manner = Manner { name: "codex", cleans: true, close: Duration::ZERO };
     const HELPERS: &'static [&'static str] = &["codex-code-mode"];
 
     fn begin(&mut self) {

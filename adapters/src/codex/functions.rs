@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use super::wire::calls::{CallAnswer, CallItem, CallParams, ContentItem, RAW_IMAGE, RawItem, RawPart};
 use crate::{
-    harness::{AbandonReason, FunctionResult, Report, render},
+    call::{Phase, Told},
+    harness::{FunctionResult, Report, render},
     native::rpc,
 };
 
@@ -18,16 +19,12 @@ pub(super) const EVIDENCE: &str = "item/completed";
 /// JSON-RPC: parameters are wrong. Codex tells the model only that the request failed.
 const INVALID_PARAMS: i64 = -32602;
 
-/// Calls that the provider told and Codex has not asked for; it does within milliseconds, or never.
-const TOLD: usize = 64;
-
 /// The calls of one Turn.
 #[derive(Debug)]
 pub(super) struct Calls {
     declared: BTreeSet<String>,
     calls: BTreeMap<String, Call>,
-    /// The model's own text of arguments, by call; nothing where one id has several.
-    told: BTreeMap<String, Option<String>>,
+    told: Told,
 }
 
 #[derive(Debug)]
@@ -41,15 +38,7 @@ struct Call {
     open: u32,
     /// Requests under this id that were refused: each makes Codex complete an item of the same id, which tells nothing of this call.
     refused: u32,
-    phase: Phase,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Pending,
-    Answered { answer: CallAnswer, written: bool },
-    Applied { answer: CallAnswer },
-    Abandoned,
+    phase: Phase<CallAnswer>,
 }
 
 /// What to do about a native request.
@@ -62,7 +51,7 @@ pub(super) struct Step {
 
 impl Calls {
     pub(super) fn new(declared: impl IntoIterator<Item = String>) -> Self {
-        Self { declared: declared.into_iter().collect(), calls: BTreeMap::new(), told: BTreeMap::new() }
+        Self { declared: declared.into_iter().collect(), calls: BTreeMap::new(), told: Told::default() }
     }
 
     /// Forgets everything of the last Turn.
@@ -79,9 +68,8 @@ impl Calls {
         let (name, arguments) = name.zip(arguments)?;
         // What is no JSON is never asked for, and a native tool's call is none of ours.
         let is_ours = self.declared.contains(&name) && serde_json::from_str::<&RawValue>(&arguments).is_ok();
-        let is_awaited = is_ours && !self.calls.contains_key(&call_id);
-        if is_awaited && (self.told.len() < TOLD || self.told.contains_key(&call_id)) {
-            self.told.entry(call_id).and_modify(|told| *told = None).or_insert(Some(arguments));
+        if is_ours && !self.calls.contains_key(&call_id) {
+            self.told.tell(call_id, arguments);
         }
         None
     }
@@ -107,7 +95,7 @@ impl Calls {
         }
         let Some(call) = self.calls.get_mut(&params.call_id) else {
             let (call_id, name) = (params.call_id, params.tool);
-            let told = self.told.remove(&call_id).flatten();
+            let told = self.told.take(&call_id);
             let (exact, shown) = (told.is_some(), told.unwrap_or_else(|| arguments.clone()));
             let report = Report::Call { call_id: call_id.clone(), name: name.clone(), arguments: shown, exact };
             let call =
@@ -149,13 +137,7 @@ impl Calls {
 
     /// The result was written to the end.
     pub(super) fn written(&mut self, call_id: &str) -> Option<Report> {
-        match &mut self.calls.get_mut(call_id)?.phase {
-            Phase::Answered { written: written @ false, .. } => {
-                *written = true;
-                Some(Report::AnswerWritten { call_id: call_id.to_owned() })
-            }
-            Phase::Pending | Phase::Answered { .. } | Phase::Applied { .. } | Phase::Abandoned => None,
-        }
+        self.calls.get_mut(call_id)?.phase.written(call_id)
     }
 
     /// `item/completed` of a call: the evidence (R-FN-6).
@@ -168,45 +150,28 @@ impl Calls {
         match &call.phase {
             Phase::Pending | Phase::Answered { .. } if cancelled && call.open > 1 => {
                 call.open -= 1;
-                Vec::new()
+                return Vec::new();
             }
             Phase::Pending | Phase::Answered { .. } if cancelled => {
-                call.phase = Phase::Abandoned;
-                vec![Report::CallAbandoned { call_id, reason: AbandonReason::NativeCancelled }]
+                return call.phase.cancelled(&call_id).into_iter().collect();
             }
-            Phase::Answered { answer, written } => {
-                let applied = item.success == Some(answer.success) && content == answer.content_items;
-                if !applied && call.refused > 0 {
-                    call.refused -= 1;
-                    return Vec::new();
-                }
-                let mut reports = Vec::new();
-                if !written {
-                    // Codex has it, so it was written; the writer's own word is still on its way.
-                    reports.push(Report::AnswerWritten { call_id: call_id.clone() });
-                }
-                if applied {
-                    let (evidence, success) = (EVIDENCE, answer.success);
-                    let answer = answer.clone();
-                    call.phase = Phase::Applied { answer };
-                    reports.push(Report::AnswerApplied { call_id, evidence, success });
-                } else {
-                    call.phase = Phase::Abandoned;
-                    reports.push(Report::AnswerDiffers { call_id });
-                }
-                reports
+            Phase::Pending if call.refused > 0 => {
+                call.refused -= 1;
+                return Vec::new();
             }
-            Phase::Pending => {
-                if call.refused > 0 {
-                    call.refused -= 1;
-                    return Vec::new();
-                }
-                call.phase = Phase::Abandoned;
-                vec![Report::CallAbandoned { call_id, reason: AbandonReason::NativeCancelled }]
+            Phase::Answered { answer, .. } if call.refused > 0 && !shows(answer, item.success, &content) => {
+                call.refused -= 1;
+                return Vec::new();
             }
-            Phase::Applied { .. } | Phase::Abandoned => Vec::new(),
+            Phase::Pending | Phase::Answered { .. } | Phase::Applied { .. } | Phase::Abandoned => {}
         }
+        call.phase.seen(&call_id, EVIDENCE, item.success == Some(true), |answer| shows(answer, item.success, &content))
     }
+}
+
+/// Whether a native result is what was written.
+fn shows(answer: &CallAnswer, success: Option<bool>, content: &[ContentItem]) -> bool {
+    success == Some(answer.success) && content == answer.content_items
 }
 
 /// The refusal of a call that is none of a running Turn: another thread's, an earlier turn's.

@@ -15,65 +15,20 @@ mod probe;
 mod start;
 mod wire;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use tokio_util::task::TaskTracker;
 
 use crate::harness::{
-    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Isolation, Launch, NotAdmitted, Placement,
-    PrepareError, Proof, ProvedInputs, Resume, Timing,
+    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Launch, NotAdmitted, Placement,
+    PrepareError, Proof, ProvedInputs, Resume,
 };
-use crate::{
-    native::lines::Room,
-    probe::{Found, Looks, Seen},
-};
+use crate::probe::{Found, Looks, Seen};
+
+pub use crate::harness::Settings;
 
 /// The kind of this Harness.
 pub const KIND: &str = "codex";
-
-/// How Codex is run on this machine; the operator's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The program, or the npm launcher beside it; none looks for `codex` on `PATH`.
-    pub program: Option<PathBuf>,
-    /// The keeper's program.
-    pub keeper: PathBuf,
-    /// Who isolates it (R-PLC-1).
-    pub isolation: Isolation,
-    /// Whether the project's own configuration is loaded (R-PLC-1). Refused for a Session whose Executor holds a model key.
-    pub trust_workspace: bool,
-    /// The longest line that is read, in bytes (R-EVT-12).
-    pub max_line_bytes: usize,
-    /// A line above this is kept on disk until it is whole, in bytes (R-EVT-12).
-    pub spool_bytes: usize,
-    /// Room for long lines that are whole, of all Executors together.
-    pub long_lines: Room,
-    /// Limits of waiting.
-    pub limits: Timing,
-}
-
-/// Room for long lines: a Harness repeats a result of Core or a file in one line, and a parsed line takes some times its length.
-const LONG_LINES: usize = 64 << 20;
-
-impl Settings {
-    /// The usual settings with this keeper: `codex` on `PATH`, the workspace not trusted, lines of up to 64 MiB.
-    #[must_use]
-    pub fn new(keeper: PathBuf, isolation: Isolation) -> Self {
-        Self {
-            program: None,
-            keeper,
-            isolation,
-            trust_workspace: false,
-            max_line_bytes: 64 << 20,
-            spool_bytes: 1 << 20,
-            long_lines: Room::new(LONG_LINES),
-            limits: Timing::default(),
-        }
-    }
-}
 
 /// Gives the bundled catalogue of models, or says why there is none.
 type Catalogue<'a> = BoxFuture<'a, Result<Arc<str>, String>>;

@@ -4,16 +4,10 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::{
-    process::ChildStdout,
-    sync::mpsc,
-    time::{self, Instant},
-};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -24,23 +18,17 @@ use super::{
     wire,
 };
 use crate::{
-    cleaner::Cleaner,
-    harness::{Executor, HistoryFault, Launch, ORDER_CAPACITY, Placement, PrepareError, REPORT_CAPACITY, Resume},
+    harness::{Executor, HistoryFault, Launch, Placement, PrepareError, Resume},
     native::{
         environment::Environment,
-        lines::{LineError, LineReader, Spooling},
         lock::LockError,
-        process::{self, Control},
-        rpc::{self, Message, RpcError, Writer},
+        process::{self},
+        rpc::{self, Message, RpcError},
     },
-    owner::{Owner, Parts, start},
+    owner::{Opening, Step, Trouble, start, unstarted},
     probe::Found,
 };
 
-/// What a failed preparation waits beyond the grace for everything to be gone.
-const END_MARGIN: Duration = Duration::from_secs(2);
-/// How long a process that closed its output may take to exit.
-const EXIT_WAIT: Duration = Duration::from_millis(500);
 /// A process with this variable has no environment that a Turn could name (R-CTL-4).
 const EXEC_SERVER: (&str, &str) = ("CODEX_EXEC_SERVER_URL", "none");
 /// Held while a process has the Session's native history (R-PRE-4).
@@ -58,20 +46,18 @@ pub(super) async fn prepare(
     launch: Launch,
     tasks: &TaskTracker,
 ) -> Result<Executor, PrepareError> {
-    let failed =
-        |step, message: String| PrepareError { step, message, clean: true, history: None, changed_history: false };
     let Found { program: Some(program), version, trouble: None } = found else {
         let trouble = found.trouble.unwrap_or_else(|| "codex was not found".to_owned());
-        return Err(failed("spawn", trouble));
+        return Err(unstarted("spawn", trouble));
     };
     let on_workspace = matches!(launch.configuration.placement, Placement::Workspace { .. });
     if settings.trust_workspace && on_workspace && launch.model_key.is_some() {
-        return Err(failed("configuration", "the workspace cannot be trusted beside a model key".to_owned()));
+        return Err(unstarted("configuration", "the workspace cannot be trusted beside a model key".to_owned()));
     }
     let empty = launch.home.join("empty");
     let models = match on_workspace {
         true => None,
-        false => models(&launch, bundled).await.map_err(|message| failed("models", message))?,
+        false => models(&launch, bundled).await.map_err(|message| unstarted("models", message))?,
     };
     let place = match &launch.configuration.placement {
         Placement::Workspace { directory, .. } => Place::Workspace(launch.workspace.as_deref().unwrap_or(directory)),
@@ -85,27 +71,26 @@ pub(super) async fn prepare(
         resume: launch.resume.as_ref().map(|resume| &*resume.native_session_id),
     };
     let thread = config::thread_start(&launch.configuration, &surroundings)
-        .map_err(|refused| failed("configuration", refused.to_string()))?;
+        .map_err(|refused| unstarted("configuration", refused.to_string()))?;
     let output_schema =
         launch.configuration.controls.output_schema.as_deref().map(admission::output_schema).transpose();
-    let output_schema = output_schema.map_err(|refused| failed("configuration", refused.to_string()))?;
+    let output_schema = output_schema.map_err(|refused| unstarted("configuration", refused.to_string()))?;
     if let Place::Workspace(workspace) = place {
-        start::still_there(workspace).map_err(|message| failed("workspace", message))?;
+        start::still_there(workspace).map_err(|message| unstarted("workspace", message))?;
     }
     let home =
-        write_home(&launch, place).map_err(|error| failed("spawn", format!("write the home of codex: {error}")))?;
+        write_home(&launch, place).map_err(|error| unstarted("spawn", format!("write the home of codex: {error}")))?;
     let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
         history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
-        ..failed("session", error.to_string())
+        ..unstarted("session", error.to_string())
     })?;
 
-    let deadline = Instant::now() + settings.limits.start;
     let qualified = version.as_deref() == Some(declaration::QUALIFIED);
     let strict = qualified.then_some("--strict-config");
     let package = program.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_else(|| program.clone());
     let environment = Environment::base(&launch.home.join("user"), &launch.temporary).set("CODEX_HOME", home);
     let environment = if place.is_nowhere() { environment.set(EXEC_SERVER.0, EXEC_SERVER.1) } else { environment };
-    let process = process::spawn(process::Launch {
+    let process = process::Launch {
         keeper: settings.keeper.clone(),
         program,
         args: ["app-server"].into_iter().chain(strict).map(Into::into).collect(),
@@ -113,61 +98,25 @@ pub(super) async fn prepare(
         environment,
         mark: launch.mark.clone(),
         grace: settings.limits.term_grace,
-    })
-    .map_err(|error| failed("spawn", error.to_string()))?;
-
-    // R-SEC-1 needs the keeper as a process that cannot be mistaken for a later one of the same number.
-    let keeper = start::keeper(&process.control).await;
-
-    let writers = TaskTracker::new();
-    let mut opening = Opening {
-        writer: Writer::start(process.stdin, &writers),
-        lines: LineReader::new(process.stdout, settings.max_line_bytes).spooling(Spooling {
-            folder: launch.temporary.clone(),
-            above: settings.spool_bytes,
-            room: settings.long_lines.clone(),
-            is_read: wire::is_read,
-        }),
-        control: process.control,
-        cleaner: Cleaner::new(launch.model_key.clone()),
-        next_id: 1,
-        deadline,
-        used: wire::Tokens::default(),
-        injected: false,
     };
-    let (native_session_id, told) = match opening.open(&thread, &launch, place, settings).await {
+    let opening = Opening::start("codex", settings, &launch, process, wire::is_read)
+        .await
+        .map_err(|error| unstarted("spawn", error.to_string()))?;
+    let mut talk = Talk { opening, next_id: 1, used: wire::Tokens::default() };
+    let (native_session_id, told) = match talk.open(&thread, &launch, place, settings).await {
         Ok(opened) => opened,
-        Err((step, trouble)) => return Err(opening.fail(step, trouble, settings).await),
+        Err((step, trouble)) => return Err(talk.opening.fail(step, trouble).await),
     };
-    let Some(keeper) = keeper else {
-        return Err(opening.fail("spawn", Trouble::Broken("the keeper is gone".to_owned()), settings).await);
-    };
-
-    let (orders, taken_orders) = mpsc::channel(ORDER_CAPACITY);
-    let (given_reports, reports) = mpsc::channel(REPORT_CAPACITY);
     let thread = Thread::new(Opened {
         id: native_session_id.clone(),
         home: codex_home(&launch.home),
         nowhere: place.is_nowhere(),
         output_schema,
-        next_id: opening.next_id,
-        used: opening.used,
+        next_id: talk.next_id,
+        used: talk.used,
         functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
     });
-    let owner = Owner::new(Parts {
-        native: thread,
-        timing: settings.limits,
-        writer: opening.writer,
-        writers,
-        lines: opening.lines,
-        control: opening.control,
-        cleaner: opening.cleaner,
-        lock,
-        package,
-        orders: taken_orders,
-        reports: given_reports,
-    });
-    tasks.spawn(owner.run());
+    let (orders, reports, keeper) = talk.opening.own(thread, lock, package, tasks).await?;
     let settings = config::settings(settings.isolation, settings.trust_workspace, place.is_nowhere());
     let version = told.or(version).unwrap_or_default();
     Ok(Executor { orders, reports, version, native_session_id, settings, keeper })
@@ -208,34 +157,37 @@ async fn models(launch: &Launch, bundled: Catalogue<'_>) -> Result<Option<PathBu
         .unwrap_or_else(|_| Err("the catalogue of models was not written".to_owned()))
 }
 
+/// Why there is no answer.
+enum Refusal {
+    /// Codex refused.
+    By(RpcError),
+    Other(Trouble),
+}
+
+impl From<Trouble> for Refusal {
+    fn from(trouble: Trouble) -> Self {
+        Self::Other(trouble)
+    }
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::By(error) => Self::Refused(error.message),
+            Refusal::Other(trouble) => trouble,
+        }
+    }
+}
+
 /// A process that is being talked into a thread.
-struct Opening {
-    writer: Writer,
-    lines: LineReader<ChildStdout>,
-    control: Control,
-    cleaner: Cleaner,
+struct Talk {
+    opening: Opening,
     next_id: u64,
-    deadline: Instant,
     /// Tokens that a resumed thread had used: what a Turn uses is counted from there (R-EVT-4).
     used: wire::Tokens,
-    /// Changed instructions are on their way into the history.
-    injected: bool,
 }
 
-/// Why a step failed.
-enum Trouble {
-    Refused(RpcError),
-    /// The same, of the history that was to be resumed.
-    NoHistory(HistoryFault, RpcError),
-    OtherThread,
-    Ended,
-    Late,
-    Broken(String),
-}
-
-type Step = &'static str;
-
-impl Opening {
+impl Talk {
     /// `initialize`, then `thread/start` or `thread/resume`; gives the thread and the version that the process says it has.
     async fn open(
         &mut self,
@@ -245,10 +197,11 @@ impl Opening {
         settings: &Settings,
     ) -> Result<(String, Option<String>), (Step, Trouble)> {
         let at = |step: Step| move |trouble| (step, trouble);
-        let answer = self.ask("initialize", &config::initialize()).await.map_err(at("initialize"))?;
+        let answer =
+            self.ask("initialize", &config::initialize()).await.map_err(Trouble::from).map_err(at("initialize"))?;
         let initialized: wire::Initialized = read(&answer).map_err(at("initialize"))?;
         let no_params = serde_json::Map::new();
-        self.write(rpc::notification("initialized", &no_params)).map_err(at("initialize"))?;
+        self.opening.write(rpc::notification("initialized", &no_params)).map_err(at("initialize"))?;
 
         let id = match &launch.resume {
             None => self.start(thread, place, settings).await,
@@ -282,48 +235,40 @@ impl Opening {
         settings: &Settings,
     ) -> Result<String, Trouble> {
         let id = &resume.native_session_id;
-        let answer = self.ask("thread/resume", thread).await.map_err(|trouble| match trouble {
-            Trouble::Refused(error) => match history_fault(&error) {
-                Some(fault) => Trouble::NoHistory(fault, error),
-                None => Trouble::Refused(error),
+        let answer = self.ask("thread/resume", thread).await.map_err(|refusal| match refusal {
+            Refusal::By(error) => match history_fault(&error) {
+                Some(fault) => Trouble::NoHistory(fault, error.message),
+                None => Trouble::Refused(error.message),
             },
-            trouble => trouble,
+            Refusal::Other(trouble) => trouble,
         })?;
         let resumed: wire::ThreadStarted = read(&answer)?;
         if resumed.thread.id != *id {
-            return Err(Trouble::OtherThread);
+            return Err(Trouble::Other);
         }
         check_policy(&resumed, place, settings)?;
         check_taken(&resumed, launch)?;
         let instructions = &launch.configuration.instructions;
         if resume.instructions_changed && !instructions.is_empty() {
-            self.injected = true;
+            self.opening.changed_history = true;
             self.ask("thread/inject_items", &config::instructions(id, instructions)).await?;
         }
         Ok(resumed.thread.id)
     }
 
     /// Writes a request and reads up to its answer. What Codex asks meanwhile is refused, what it tells is skipped.
-    async fn ask(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, Trouble> {
+    async fn ask(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, Refusal> {
         let id = self.next_id;
         self.next_id += 1;
-        self.write(rpc::request(id, method, params))?;
+        self.opening.write(rpc::request(id, method, params))?;
         loop {
-            let line = match time::timeout_at(self.deadline, self.lines.next()).await {
-                Err(_) => return Err(Trouble::Late),
-                Ok(Ok(Some(line))) if line.truncated => continue,
-                Ok(Ok(Some(line))) => line,
-                Ok(Ok(None) | Err(LineError::Io(_))) => return Err(Trouble::Ended),
-                Ok(Err(error @ (LineError::TooLong { .. } | LineError::Spool(_)))) => {
-                    return Err(Trouble::Broken(error.to_string()));
-                }
-            };
+            let line = self.opening.line().await?;
             match rpc::parse(&line) {
                 Ok(Message::Response { id: told, outcome }) if told == id => {
-                    return outcome.map(ToOwned::to_owned).map_err(Trouble::Refused);
+                    return outcome.map(ToOwned::to_owned).map_err(Refusal::By);
                 }
                 Ok(Message::Request { id, .. }) => {
-                    self.write(Ok(rpc::refusal(id, METHOD_NOT_FOUND, "not before the thread")))?;
+                    self.opening.write(Ok(rpc::refusal(id, METHOD_NOT_FOUND, "not before the thread")))?;
                 }
                 Ok(Message::Notification { method, params }) => self.told(&method, params),
                 Ok(Message::Response { .. }) => tracing::debug!("answer to nothing that was asked"),
@@ -338,49 +283,6 @@ impl Opening {
             Ok(Some(wire::Notification::TokenUsage(notice))) => self.used = notice.token_usage.total,
             Ok(_) | Err(_) => tracing::trace!(%method, "told before the thread"),
         }
-    }
-
-    fn write(&self, line: Result<bytes::Bytes, rpc::EncodeError>) -> Result<(), Trouble> {
-        let line = line.map_err(|error| Trouble::Broken(error.to_string()))?;
-        // A process that closed its input is about to exit; its output says so next.
-        let _ = self.writer.try_send(line);
-        Ok(())
-    }
-
-    /// Ends everything and says what happened.
-    async fn fail(mut self, step: Step, trouble: Trouble, settings: &Settings) -> PrepareError {
-        let by_itself = match trouble {
-            Trouble::Ended => time::timeout(EXIT_WAIT, self.control.exited()).await.ok(),
-            Trouble::Refused(_)
-            | Trouble::NoHistory(..)
-            | Trouble::OtherThread
-            | Trouble::Late
-            | Trouble::Broken(_) => None,
-        };
-        self.writer.close();
-        self.control.end();
-        let limit = settings.limits.term_grace + END_MARGIN;
-        let clean = time::timeout(limit, self.control.exited()).await.is_ok();
-        let said = self.cleaner.clean_tail(&self.control.stderr_tail());
-        let said = if said.is_empty() { String::new() } else { format!("; it said: {said}") };
-        let history = match &trouble {
-            Trouble::NoHistory(fault, _) => Some(*fault),
-            Trouble::OtherThread => Some(HistoryFault::Foreign),
-            Trouble::Refused(_) | Trouble::Ended | Trouble::Late | Trouble::Broken(_) => None,
-        };
-        let message = match trouble {
-            Trouble::OtherThread => "codex resumed another thread than it was asked for".to_owned(),
-            Trouble::Refused(error) | Trouble::NoHistory(_, error) => {
-                format!("codex refused: {}", self.cleaner.clean(&error.message))
-            }
-            Trouble::Ended => match by_itself {
-                Some(exit) => format!("codex ended with {} before it answered{said}", exit.status),
-                None => format!("codex closed its output before it answered{said}"),
-            },
-            Trouble::Late => format!("codex did not answer within {} ms{said}", settings.limits.start.as_millis()),
-            Trouble::Broken(what) => format!("codex broke its protocol: {}", self.cleaner.clean(&what)),
-        };
-        PrepareError { step, message, clean, history, changed_history: self.injected }
     }
 }
 

@@ -136,6 +136,10 @@ pub struct Limits {
     pub failed_result_images: bool,
     /// Which searches of the web may be asked for.
     pub web_search_modes: Vec<super::WebSearchMode>,
+    /// Whether a message is refused that has no image and no text but white space.
+    pub refuses_blank_messages: bool,
+    /// The most UTF-16 code units that the texts of a result may have together, where there is a limit.
+    pub result_characters: Option<usize>,
 }
 
 /// Which function names a Harness takes.

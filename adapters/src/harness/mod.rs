@@ -20,6 +20,7 @@ mod history;
 mod image;
 mod input;
 mod report;
+mod settings;
 mod timing;
 
 pub use configuration::{
@@ -34,6 +35,7 @@ pub use report::{
     MessagePhase, NativeEnd, ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
     WebAction,
 };
+pub use settings::Settings;
 pub use timing::Timing;
 
 /// A future that an adapter returns.

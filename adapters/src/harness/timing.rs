@@ -13,8 +13,6 @@ pub struct Timing {
     pub settle: Duration,
     /// From the native end to the proof that nothing is left (R-EVT-9).
     pub settlement: Duration,
-    /// From the closed input to the end of a process that does not obey (R-CAN-4).
-    pub close: Duration,
     /// Between TERM and KILL (R-CAN-4).
     pub term_grace: Duration,
 }
@@ -26,7 +24,6 @@ impl Default for Timing {
             interrupt: Duration::from_secs(2),
             settle: Duration::from_secs(2),
             settlement: Duration::from_secs(60),
-            close: Duration::ZERO,
             term_grace: Duration::from_secs(3),
         }
     }

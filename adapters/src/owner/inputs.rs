@@ -113,6 +113,20 @@ impl Inputs {
         written.into_iter().chain([Report::InputAccepted { input_id, evidence, native_id }]).collect()
     }
 
+    /// The Harness tells that it will not read the input.
+    pub(crate) fn withdrawn(&mut self, client_id: &str) -> Vec<Report> {
+        let Some(place) = self.open.iter().position(|input| input.client_id == client_id) else { return Vec::new() };
+        let Some(mut input) = self.open.remove(place) else { return Vec::new() };
+        self.asked &= !matches!(input.phase, Phase::Sent { .. });
+        let written = input.written();
+        written.into_iter().chain([input.refused(InputRefusal::TurnEnded)]).collect()
+    }
+
+    /// Whether the Harness has one, or may have one, that it has not read.
+    pub(crate) fn are_unread(&self) -> bool {
+        self.open.iter().any(|input| input.phase != Phase::Held)
+    }
+
     /// Whether one is left.
     pub(crate) fn are_open(&self) -> bool {
         !self.open.is_empty()
@@ -197,6 +211,11 @@ mod tests {
                     Vec::new()
                 }
                 "written" => inputs.written(id).into_iter().collect(),
+                "withdrawn" => inputs.withdrawn(&format!("t/{id}")),
+                "unread" => {
+                    told.push(format!("unread {}", inputs.are_unread()));
+                    Vec::new()
+                }
                 "unwritten" => {
                     inputs.unwritten(id);
                     Vec::new()
@@ -273,6 +292,24 @@ mod tests {
         check(&["next", "refused", "next", "read b"], &["write a", "a refused", "write b", "b written", "b read as n"]);
         check(&["next", "doubt", "ended", "leave"], &["write a", "a written", "b refused"]);
         check(&["stop", "next", "ended"], &["nothing", "a refused", "b refused"]);
+    }
+
+    #[test]
+    fn what_the_harness_gives_back_is_refused() {
+        check(
+            &["unread", "next", "unread", "withdrawn a", "next", "written b", "queued", "withdrawn b", "unread"],
+            &[
+                "unread false",
+                "write a",
+                "unread true",
+                "a written",
+                "a refused",
+                "write b",
+                "b written",
+                "b refused",
+                "unread false",
+            ],
+        );
     }
 
     #[test]

@@ -32,12 +32,14 @@ use crate::{
 pub(crate) use self::{
     inputs::{Answer, Inputs},
     native::{Native, Parts, Skipped},
-    turn::{Ending, Event, Manner, Status, Timer, Turn},
+    opening::{Opening, Step, Trouble, unstarted},
+    turn::{Event, Manner, Timer, Turn},
 };
 
 mod aftermath;
 mod inputs;
 mod native;
+mod opening;
 mod standing;
 pub(crate) mod start;
 mod turn;
@@ -215,16 +217,18 @@ impl<N: Native> Owner<N> {
         let due = self.next_due();
         // CANCEL: each arm keeps what it has when another one wins: channels and the line reader by themselves, the background work because it
         // is only borrowed.
+        // ORDER: an interrupt that is there goes before an input that is ready to be written (R-CAN-1), and a flood of lines holds up nothing.
         tokio::select! {
+            biased;
             order = self.orders.recv(), if !self.orphaned => Happened::Ordered(order),
-            line = self.lines.next(), if !self.life.silent => Happened::Read(line),
             Some(written) = self.writes.next(), if !self.writes.is_empty() => Happened::Written(written),
             done = working(&mut self.background), if self.background.is_some() => {
                 self.background = None;
                 Happened::Done(done)
             }
-            exit = self.control.exited(), if self.life.exit.is_none() => Happened::Exited(exit),
             () = time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happened::Due,
+            exit = self.control.exited(), if self.life.exit.is_none() => Happened::Exited(exit),
+            line = self.lines.next(), if !self.life.silent => Happened::Read(line),
         }
     }
 
@@ -369,7 +373,7 @@ impl<N: Native> Owner<N> {
                         Background::Surplus(tree::end_surplus(keeper, &before, is_helper, SURPLUS_LIMIT).await)
                     }));
                 }
-                Effect::Retire => self.retire(self.timing.close),
+                Effect::Retire => self.retire(N::MANNER.close),
                 Effect::Arm(timer, after) => {
                     self.timers.insert(timer, Instant::now() + after);
                 }

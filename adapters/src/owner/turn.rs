@@ -2,9 +2,12 @@
 //! (R-CAN-1 to R-CAN-6, R-EVT-7, R-EVT-9). It reads no clock, holds no channel and starts no process; [`super::Owner`] performs its effects. Its names are
 //! those that every Harness has; what each is natively, its adapter knows.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use crate::harness::{Exit, Failure, FailureCode, Finish, NativeEnd, Report, Settlement, Timing};
+pub(crate) use self::event::{Effect, Event, Timer};
+use crate::harness::{Exit, Failure, FailureCode, NativeEnd, Report, Settlement, Timing};
+
+mod event;
 
 /// How often an input is submitted again that the Harness was too busy to take.
 const TRIES: u32 = 5;
@@ -14,97 +17,6 @@ const TRY_AFTER: Duration = Duration::from_millis(100);
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(50);
 /// How long stopped commands may take to show that they ended.
 const CLEAN: Duration = Duration::from_secs(1);
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub(crate) enum Event {
-    /// Everything that must come before the input is done.
-    Prepared,
-    /// The Harness has the input.
-    Accepted { native: Option<String> },
-    /// The input was refused; nothing runs.
-    Refused { failure: Failure, overloaded: bool },
-    /// The native turn has started.
-    Started { native: String },
-    /// The Turn is to be stopped.
-    Interrupt,
-    /// An interrupt was refused.
-    InterruptRefused,
-    /// The native turn has ended, with the number of commands that still run.
-    Completed { native: String, end: Ending, open_work: usize },
-    /// So many commands run.
-    Work { open: usize },
-    /// Told to end them, the Harness has answered.
-    Cleaned,
-    /// Surplus processes were ended; so many are still there.
-    SurplusEnded { left: u32 },
-    /// The process cannot be used any more.
-    Fault(Failure),
-    /// The Executor is to close.
-    Close,
-    /// History proves the end that the process did not tell; it is about to be known as gone.
-    Proved(NativeEnd),
-    /// A timer ran out.
-    Expired(Timer),
-    /// The process and everything below it is gone.
-    Exited { exit: Exit, foreign_signal: bool, said: String },
-}
-
-/// How the native turn ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Ending {
-    pub(crate) status: Status,
-    pub(crate) at: Option<std::time::SystemTime>,
-    /// How the answer ended, from a field of its own.
-    pub(crate) finish: Option<Finish>,
-}
-
-/// The status in it.
-#[derive(Clone, Debug)]
-pub(crate) enum Status {
-    Completed,
-    Failed(Failure),
-    Interrupted,
-    Unknown,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Effect {
-    /// Tell the Session.
-    Report(Report),
-    /// Submit the input.
-    Submit,
-    /// Interrupt the native turn.
-    Interrupt { native: String },
-    /// Have commands ended that an interrupt leaves running.
-    Clean,
-    /// End what was not there before the Turn.
-    EndSurplus,
-    /// Close stdin, end the process and everything below it.
-    Retire,
-    /// Set a timer, anew if it is set.
-    Arm(Timer, Duration),
-    /// Clear a timer.
-    Disarm(Timer),
-}
-
-/// The timers of a Turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Timer {
-    /// To submit the input again.
-    Resubmit,
-    /// To interrupt again.
-    InterruptAgain,
-    /// For the effect of an interrupt.
-    Interrupt,
-    /// For open work at a normal end.
-    Work,
-    /// For stopped work.
-    Clean,
-    /// For everything after the end.
-    Settlement,
-}
 
 /// An event that does not fit the state. Nothing changed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -121,6 +33,8 @@ pub(crate) struct Manner {
     pub(crate) name: &'static str,
     /// An interrupt leaves commands running, which the Harness ends when it is told to.
     pub(crate) cleans: bool,
+    /// From the closed input to the end of a process that does not leave by itself (R-CAN-4).
+    pub(crate) close: Duration,
 }
 
 /// One native Turn.
@@ -193,6 +107,16 @@ impl Turn {
             State::Submitting { .. } | State::Running { .. } => true,
             State::Settling { .. } | State::Retiring { .. } | State::Settled { .. } => false,
         }
+    }
+
+    /// Whether what the Harness tells belongs to the Turn: it has started, and its end is not known.
+    pub(crate) fn is_told(&self) -> bool {
+        let ended = match &self.state {
+            State::Submitting { .. } | State::Running { .. } => false,
+            State::Retiring { ended, .. } => *ended,
+            State::Settling { .. } | State::Settled { .. } => true,
+        };
+        self.started && !ended
     }
 
     /// Whether the native turn is known to have started, and was reported.
@@ -540,18 +464,14 @@ fn failed(failure: Failure) -> NativeEnd {
     NativeEnd::Failed { failure, finish: None, at: None }
 }
 
-fn native_end(manner: Manner, end: Ending, asked: bool) -> NativeEnd {
-    let Ending { status, at, finish } = end;
-    let broken = |what: &str| {
-        let failure = protocol_error(format!("{} {what}", manner.name));
-        NativeEnd::Failed { failure, finish: None, at }
-    };
-    match status {
-        Status::Completed => NativeEnd::Completed { finish, at },
-        Status::Failed(failure) => NativeEnd::Failed { failure, finish, at },
-        Status::Interrupted if asked => NativeEnd::Interrupted { at },
-        Status::Interrupted => broken("interrupted the Turn by itself"),
-        Status::Unknown => broken("ended the Turn with an unknown status"),
+/// The native end of a Turn. An interrupt that nobody asked for is none (R-CAN-6).
+fn native_end(manner: Manner, end: NativeEnd, asked: bool) -> NativeEnd {
+    match end {
+        NativeEnd::Interrupted { at } if !asked => {
+            let failure = protocol_error(format!("{} interrupted the Turn by itself", manner.name));
+            NativeEnd::Failed { failure, finish: None, at }
+        }
+        end => end,
     }
 }
 
@@ -570,28 +490,6 @@ fn exited(manner: Manner, exit: Exit, said: &str) -> Failure {
         message: format!("{} ended {how} before the Turn did{said}", manner.name),
         http_status: None,
         exit: Some(exit),
-    }
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Prepared => "prepared",
-            Self::Accepted { .. } => "accepted",
-            Self::Refused { .. } => "refused",
-            Self::Started { .. } => "started",
-            Self::Interrupt => "interrupt",
-            Self::InterruptRefused => "interrupt refused",
-            Self::Completed { .. } => "completed",
-            Self::Work { .. } => "work",
-            Self::Cleaned => "cleaned",
-            Self::SurplusEnded { .. } => "surplus ended",
-            Self::Fault(_) => "fault",
-            Self::Close => "close",
-            Self::Proved(_) => "proved",
-            Self::Expired(_) => "expired",
-            Self::Exited { .. } => "exited",
-        })
     }
 }
 

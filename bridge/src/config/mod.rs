@@ -145,7 +145,7 @@ pub(crate) struct Overrides {
     #[arg(long, env = "RUNTIME_BRIDGE_CODEX", value_name = "PROGRAM")]
     pub(crate) codex: Option<PathBuf>,
     /// The Claude Code program.
-    #[arg(long, env = "RUNTIME_BRIDGE_CLAUDE_CODE", value_name = "PROGRAM")]
+    #[arg(long = "claude", env = "RUNTIME_BRIDGE_CLAUDE", value_name = "PROGRAM")]
     pub(crate) claude_code: Option<PathBuf>,
     /// The keeper's program.
     #[arg(long, env = "RUNTIME_BRIDGE_KEEPER", value_name = "PROGRAM")]

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use adapters::{
-    codex::{self, Codex},
-    harness::Harness,
+    codex::Codex,
+    harness::{self, Harness},
 };
 
 use crate::config::Settings;
@@ -18,7 +18,9 @@ pub(crate) struct Harnesses {
 impl Harnesses {
     /// All of them, as the operator wants them. Starts nothing.
     pub(crate) fn new(settings: &Settings, keeper: PathBuf) -> Self {
-        Self { codex: Arc::new(Codex::new(codex(settings, keeper))) }
+        let usual = usual(settings, keeper);
+        let with = |program: &Option<PathBuf>| harness::Settings { program: program.clone(), ..usual.clone() };
+        Self { codex: Arc::new(Codex::new(with(&settings.codex))) }
     }
 
     /// Each by its kind.
@@ -33,14 +35,13 @@ impl Harnesses {
     }
 }
 
-/// How Codex is run on this machine.
-fn codex(settings: &Settings, keeper: PathBuf) -> codex::Settings {
-    let mut codex = codex::Settings::new(keeper, settings.isolation());
-    codex.program.clone_from(&settings.codex);
-    codex.trust_workspace = settings.trust_workspace;
-    codex.max_line_bytes = settings.limits.max_line_bytes;
-    codex.spool_bytes = settings.limits.spool_bytes;
-    codex.limits.start = settings.limits.harness_start;
-    codex.limits.settlement = settings.limits.settlement;
-    codex
+/// How every Harness is run on this machine; they have one room for long lines together.
+fn usual(settings: &Settings, keeper: PathBuf) -> harness::Settings {
+    let mut usual = harness::Settings::new(keeper, settings.isolation());
+    usual.trust_workspace = settings.trust_workspace;
+    usual.max_line_bytes = settings.limits.max_line_bytes;
+    usual.spool_bytes = settings.limits.spool_bytes;
+    usual.limits.start = settings.limits.harness_start;
+    usual.limits.settlement = settings.limits.settlement;
+    usual
 }

@@ -173,10 +173,11 @@ pub(crate) fn capability(of: Capability) -> v1::Capability {
 
 fn limits(of: Limits) -> v1::HarnessLimits {
     let names = of.function_names;
+    let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
     let strings = |of: &[&str]| of.iter().map(|&s| s.to_owned()).collect();
     v1::HarnessLimits {
         function_name_pattern: names.pattern.to_owned(),
-        function_name_bytes: u32::try_from(names.max_bytes).unwrap_or(u32::MAX),
+        function_name_bytes: count(names.max_bytes),
         reserved_function_names: strings(names.reserved),
         reserved_function_prefixes: strings(names.reserved_prefixes),
         model_protocols: of
@@ -195,7 +196,7 @@ fn limits(of: Limits) -> v1::HarnessLimits {
             .map_or(0, |timeout| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)),
         failed_result_images: of.failed_result_images,
         binary64: of.binary64,
-        function_description_characters: of.description_characters.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        function_description_characters: of.description_characters.map(count),
         web_search_modes: of
             .web_search_modes
             .into_iter()
@@ -205,6 +206,8 @@ fn limits(of: Limits) -> v1::HarnessLimits {
                 WebSearchMode::Live => v1::WebSearchMode::Live.into(),
             })
             .collect(),
+        refuses_blank_messages: of.refuses_blank_messages,
+        function_result_characters: of.result_characters.map(count),
     }
 }
 

@@ -360,11 +360,15 @@ mod tests {
         check(Some("placement"), |c| c.placement = Placement::None);
         check(Some("model"), |c| c.model.push('x'));
         check(Some("model_provider"), |c| c.provider.base_url.push('x'));
+        check(Some("model_provider"), |c| c.provider.protocol = ModelProtocol::Messages);
         check(Some("harness_config"), |c| c.harness_config.push_str("{}"));
         check(Some("tools.functions"), |c| c.functions.clear());
         check(Some("tools.functions"), |c| c.functions[0].parameters.push(' '));
         check(Some("tools.functions"), |c| c.functions[0].silence_timeout = Some(Duration::from_secs(1)));
         check(Some("tools.functions"), |c| c.functions[0].max_duration = Some(Duration::from_secs(1)));
+        check(Some("tools.functions"), |c| c.functions[0].defer_loading = true);
+        check(Some("tools.functions"), |c| c.tool_search = true);
+        check(Some("tools.controls"), |c| c.controls.web_search = Some(WebSearchMode::Disabled));
         check(Some("tools.controls"), |c| c.controls.output_schema = Some("{}".into()));
         check(Some("model"), |c| {
             c.functions.clear();
@@ -380,6 +384,16 @@ mod tests {
         let (known, mut later) = (frozen(&configuration()), frozen(&configuration()));
         later.extend([7; 32]);
         assert_eq!((conflict(&known, &later), conflict(&later, &known)), (None, None));
+    }
+
+    #[test]
+    fn every_mode_of_a_search_is_content() {
+        let modes = [None, Some(WebSearchMode::Disabled), Some(WebSearchMode::Cached), Some(WebSearchMode::Live)];
+        let digests = modes.map(|web_search| {
+            let controls = Controls { web_search, ..Controls::default() };
+            super::configuration(&Configuration { controls, ..configuration() })
+        });
+        assert_eq!(HashSet::from(digests).len(), modes.len());
     }
 
     /// Digests of an earlier version stand in journals, and are compared with those of today.

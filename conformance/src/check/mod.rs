@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub use report::{Judgement, Report, Verdict};
 
 use crate::provider::Provider;
-use crate::rig::{Observed, configuration};
+use crate::rig::{Harness, Observed, configuration};
 
 /// The longest that one scenario may take.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -34,8 +34,8 @@ pub struct Subject {
     pub workspace: PathBuf,
     /// The Harness.
     pub harness: String,
-    /// A model that the Harness knows.
-    pub model: String,
+    /// A model that the Harness knows. Absent: one that speaks the same API.
+    pub model: Option<String>,
 }
 
 /// Checks a bridge.
@@ -46,11 +46,11 @@ pub struct Subject {
 pub async fn check(subject: &Subject) -> anyhow::Result<Report> {
     let provider = Provider::start(Vec::new()).await?;
     let client = Client::connect(subject.endpoint.clone()).await.context("reach the bridge")?;
-    usable(&client, &subject.harness).await?;
+    let like = usable(&client, &subject.harness).await?;
     let mut report = Report::default();
     for (name, rule, run) in scenarios::ALL {
         provider.reset();
-        let core = Core { subject, client: client.clone(), provider: &provider, sessions: Mutex::default() };
+        let core = Core { subject, like, client: client.clone(), provider: &provider, sessions: Mutex::default() };
         let mut judge = report::Judge::new(&mut report, name);
         let done = time::timeout(LIMIT, run(&core, &mut judge)).await;
         let done = done.unwrap_or_else(|_| Err(anyhow::anyhow!("it is not done after {LIMIT:?}")));
@@ -68,20 +68,25 @@ pub async fn check(subject: &Subject) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The bridge has the Harness, for Sessions on a workspace.
-async fn usable(client: &Client, harness: &str) -> anyhow::Result<()> {
+/// The bridge has the Harness, for Sessions on a workspace, and it speaks an API of the provider: that of the Harness which
+/// is given back.
+async fn usable(client: &Client, harness: &str) -> anyhow::Result<Harness> {
     let info = client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await.context("ask the bridge who it is")?;
     let declared = info.harnesses.into_iter().find(|one| one.kind == harness);
     let declared = declared.with_context(|| format!("the bridge knows no Harness {harness:?}"))?;
     anyhow::ensure!(declared.available, "{harness} cannot be used: {}", declared.unavailable_reason);
     anyhow::ensure!(!declared.workspace.is_empty(), "{harness} does not run on a workspace");
-    Ok(())
+    let spoken = declared.limits.unwrap_or_default().model_protocols;
+    let like = Harness::ALL.into_iter().find(|one| spoken.contains(&one.model_protocol().into()));
+    like.with_context(|| format!("{harness} speaks no API that the bundled provider has"))
 }
 
 /// A Core in front of the bridge.
 #[derive(Debug)]
 struct Core<'a> {
     subject: &'a Subject,
+    /// A Harness that speaks the same API.
+    like: Harness,
     client: Client,
     provider: &'a Provider,
     /// The Sessions that were bound.
@@ -105,10 +110,12 @@ impl Core<'_> {
     /// Prepares and starts a Turn.
     async fn start(&self, session: &Session, turn_id: &str, prompt: &str) -> anyhow::Result<v1::Ready> {
         let functions = vec![crate::rig::function("lookup", r#"{"type":"object","properties":{}}"#)];
+        let Subject { harness, model, .. } = self.subject;
+        let base_url = self.provider.base_url_for(self.like.protocol());
         let configuration = v1::ExecutionConfiguration {
-            harness: self.subject.harness.clone(),
-            model: self.subject.model.clone(),
-            ..configuration(&self.provider.base_url(), functions)
+            harness: harness.clone(),
+            model: model.clone().unwrap_or_else(|| self.like.model().into()),
+            ..configuration(self.like, &base_url, functions)
         };
         let key = v1::Credential { name: "model".into(), value: "sk-check".into() };
         let ready = session.prepare(configuration, vec![key]).await?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Place;
+use super::{Harness, Place};
 
 /// How the daemon isolates a Harness (R-PLC-1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub enum Roots {
 /// What differs between rigs.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The Codex program.
-    pub codex: PathBuf,
-    /// How it is isolated; the daemon decides when absent.
+    /// The Harnesses with their programs.
+    pub programs: Vec<(Harness, PathBuf)>,
+    /// How they are isolated; the daemon decides when absent.
     pub isolation: Option<Isolation>,
     /// Where workspaces may lie.
     pub roots: Roots,
@@ -55,12 +55,12 @@ impl Config {
         };
         let more = quick_to_stop(&self.more.replace("{provider}", provider));
         // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
+        let program = |(harness, program): &(Harness, PathBuf)| format!("{} = {program:?}\n", harness.key());
+        let programs: String = self.programs.iter().map(program).collect();
         format!(
-            "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\n{isolation}codex.program = {:?}\n{}\n",
+            "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\n{isolation}{programs}{more}\n",
             place.state(),
             place.socket(),
-            self.codex,
-            more
         )
     }
 }

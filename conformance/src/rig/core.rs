@@ -1,6 +1,7 @@
 //! What a Core does, in the few lines that a scenario wants to say: bind, prepare, start, observe, answer.
 
 use std::fmt::Debug;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,7 +12,7 @@ use serde_json::json;
 use tokio::time;
 use uuid::Uuid;
 
-use super::{Refused, Rig, refusal};
+use super::{Harness, Refused, Rig, refusal};
 
 /// The key of the model provider in all rigs. Nothing but the provider may ever see it.
 pub const MODEL_KEY: &str = "sk-rig-canary-4f1d0c2b";
@@ -46,15 +47,26 @@ impl Rig {
     }
 
     async fn bind(&self, placement: v1::bind_assignment_request::Placement) -> anyhow::Result<Session> {
+        let kind = match &placement {
+            v1::bind_assignment_request::Placement::None(_) => v1::Placement::None,
+            v1::bind_assignment_request::Placement::Workspace(_) => v1::Placement::Workspace,
+        };
+        self.placements.lock().unwrap_or_else(PoisonError::into_inner).insert(kind);
         let session_id = format!("s-{}", Uuid::now_v7().simple());
         let assignment = v1::AssignmentRef { session_id, assignment_id: "a-1".into(), epoch: 1 };
         Ok(Session::bind(self.client().await?, assignment, placement).await?)
     }
 
-    /// The ordinary configuration: the bundled model `gpt-5.5` at the rig's provider, these functions.
+    /// The ordinary configuration: the Harness's model at the rig's provider, these functions.
     #[must_use]
     pub fn configuration(&self, functions: Vec<v1::FunctionTool>) -> v1::ExecutionConfiguration {
-        configuration(&self.provider.base_url(), functions)
+        self.configuration_of(self.kind(), functions)
+    }
+
+    /// The same for another Harness of the daemon.
+    #[must_use]
+    pub fn configuration_of(&self, harness: Harness, functions: Vec<v1::FunctionTool>) -> v1::ExecutionConfiguration {
+        configuration(harness, &self.provider.base_url_for(harness.protocol()), functions)
     }
 
     /// Prepares a Session with this configuration and the provider's key.
@@ -142,7 +154,7 @@ impl Rig {
         let made = calls.iter().map(|(name, id)| json!({"name": name, "call_id": id, "arguments": "{}"}));
         let script = json!([
             {"match": "look it up", "play": [{"calls": made.collect::<Vec<_>>()}]},
-            {"match": "function_call_output", "play": [{"text": {"chunks": ["Heard."]}}]},
+            {"after": "outputs", "play": [{"text": {"chunks": ["Heard."]}}]},
         ]);
         self.provider.script(&script.to_string())?;
         let session = self.session().await?;
@@ -164,18 +176,18 @@ impl Rig {
     }
 }
 
-/// The bundled model `gpt-5.5` on a workspace, with a provider that speaks the Responses API at this address.
+/// A Harness's bundled model on a workspace, with a provider at this address that speaks the API of the Harness.
 #[must_use]
-pub fn configuration(base_url: &str, functions: Vec<v1::FunctionTool>) -> v1::ExecutionConfiguration {
-    let provider = v1::ModelProvider { protocol: v1::ModelProtocol::Responses.into(), base_url: base_url.into() };
+pub fn configuration(harness: Harness, base_url: &str, functions: Vec<v1::FunctionTool>) -> v1::ExecutionConfiguration {
+    let provider = v1::ModelProvider { protocol: harness.model_protocol().into(), base_url: base_url.into() };
     v1::ExecutionConfiguration {
-        harness: "codex".into(),
+        harness: harness.kind().into(),
         placement: v1::Placement::Workspace.into(),
-        model: "gpt-5.5".into(),
+        model: harness.model().into(),
         instructions: String::new(),
         provider: Some(v1::execution_configuration::Provider::ModelProvider(provider)),
         harness_config: String::new(),
-        tools: Some(v1::AdmittedTools { functions, controls: None, tool_search: None }),
+        tools: Some(v1::AdmittedTools { functions, ..Default::default() }),
     }
 }
 

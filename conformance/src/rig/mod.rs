@@ -7,6 +7,7 @@ mod config;
 mod core;
 mod daemon;
 mod footprint;
+mod harness;
 mod held;
 mod history;
 mod image;
@@ -17,10 +18,13 @@ mod refusal;
 mod scenario;
 mod storage;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use proto::client::{Client, Endpoint};
+use proto::v1;
 
 pub use bystander::Bystander;
 pub use call::{Call, Target};
@@ -28,6 +32,7 @@ pub use config::{Config, Isolation, Roots};
 pub use core::{MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
+pub use harness::Harness;
 pub use held::lookup;
 pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
 pub use order::name;
@@ -56,8 +61,18 @@ pub enum Codex {
 /// What a rig is built of.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
-    /// The Harness.
+    /// The Harness that the scenario drives. The daemon has no other, unless `all` says so.
+    pub harness: Harness,
+    /// The scenario is written for every Harness: it runs with each, and is judged for each.
+    pub for_each: bool,
+    /// The daemon has all Harnesses.
+    pub all: bool,
+    /// What stands at the path of Codex.
     pub codex: Codex,
+    /// What the Harness has to declare, and for which placement; where it does not, the scenario has nothing to show.
+    pub needs: Vec<(v1::Placement, v1::Capability)>,
+    /// Why the scenario runs with one Harness only, where that is the Harness's own way and not the bridge's.
+    pub only: Option<&'static str>,
     /// How the daemon isolates it.
     pub isolation: Isolation,
     /// The first steps in the provider's queue.
@@ -79,6 +94,39 @@ impl Setup {
         Self { isolation: Isolation::Outer, ..Self::default() }
     }
 
+    /// The same for a scenario that runs with each Harness, this time with this one (see [`for_each_harness`]).
+    ///
+    /// [`for_each_harness`]: crate::for_each_harness
+    #[must_use]
+    pub fn of(self, harness: Harness) -> Self {
+        Self { harness, for_each: true, ..self }
+    }
+
+    /// The same with all Harnesses at the daemon.
+    #[must_use]
+    pub fn with_all(self) -> Self {
+        Self { all: true, ..self }
+    }
+
+    /// The same for a Harness that declares this on a workspace.
+    #[must_use]
+    pub fn needing(self, capability: v1::Capability) -> Self {
+        self.needing_under(v1::Placement::Workspace, capability)
+    }
+
+    /// The same for a Harness that declares this under a placement.
+    #[must_use]
+    pub fn needing_under(mut self, placement: v1::Placement, capability: v1::Capability) -> Self {
+        self.needs.push((placement, capability));
+        self
+    }
+
+    /// The same for a scenario that looks at what is one Harness's own.
+    #[must_use]
+    pub fn only(self, reason: &'static str) -> Self {
+        Self { only: Some(reason), ..self }
+    }
+
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -95,6 +143,9 @@ pub struct Rig {
     pub daemon: Daemon,
     /// The fault child in the place of the Harness, where there is one.
     pub child: Option<FaultChild>,
+    harness: Harness,
+    /// The placements under which Sessions were bound.
+    placements: Mutex<BTreeSet<v1::Placement>>,
     place: Place,
 }
 
@@ -109,22 +160,64 @@ impl Rig {
         if let Some(armed) = setup.failpoints {
             place.arm(armed)?;
         }
+        let wanted = |harness| setup.all || setup.harness == harness;
         let (child, codex) = match setup.codex {
-            Codex::Real => (None, codex()?),
-            Codex::At(path) => (None, path),
+            Codex::Real => (None, wanted(Harness::Codex).then(place::codex).transpose()?),
+            Codex::At(path) => (None, Some(path)),
             Codex::Faulty(script) => {
                 let dir = place.root().join("child");
                 std::fs::create_dir_all(&dir).context("make the fault child's folder")?;
                 let child = FaultChild::install(&dir, &program("runtime-bridge-conformance")?, *script)?;
                 let path = child.path();
-                (Some(child), path)
+                (Some(child), Some(path))
             }
         };
+        let claude = wanted(Harness::ClaudeCode).then(place::claude).transpose()?;
+        let programs = [(Harness::Codex, codex), (Harness::ClaudeCode, claude)];
+        let programs = programs.into_iter().filter_map(|(harness, program)| Some((harness, program?))).collect();
         let provider = Provider::start(setup.provider).await?;
-        let config = Config { codex, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
-        std::fs::write(place.config(), config.text(&place, &provider.base_url())).context("write the configuration")?;
+        let config = Config { programs, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
+        let base_url = provider.base_url_for(setup.harness.protocol());
+        std::fs::write(place.config(), config.text(&place, &base_url)).context("write the configuration")?;
         let daemon = Daemon::start(&place).await?;
-        Ok(Self { provider, daemon, child, place })
+        let placements = Mutex::default();
+        Ok(Self { provider, daemon, child, harness: setup.harness, placements, place })
+    }
+
+    /// The Harness that is driven.
+    #[must_use]
+    pub fn kind(&self) -> Harness {
+        self.harness
+    }
+
+    /// The placements under which Sessions were bound so far.
+    #[must_use]
+    pub fn placements(&self) -> Vec<v1::Placement> {
+        self.placements.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+
+    /// What the Harness does not declare of these, in words.
+    ///
+    /// # Errors
+    /// When the daemon cannot be asked, or the Harness cannot be used at all.
+    pub async fn undeclared(&self, needs: &[(v1::Placement, v1::Capability)]) -> anyhow::Result<Vec<String>> {
+        if needs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let info = self.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        let kind = self.harness.kind();
+        let declared = info.harnesses.into_iter().find(|one| one.kind == kind);
+        let declared = declared.with_context(|| format!("the daemon knows no {kind}"))?;
+        anyhow::ensure!(declared.available, "{kind} cannot be used: {}", declared.unavailable_reason);
+        let has = |placement, capability| match placement {
+            v1::Placement::None => declared.none.contains(&i32::from(capability)),
+            v1::Placement::Workspace => declared.workspace.contains(&i32::from(capability)),
+            v1::Placement::Unspecified => false,
+        };
+        let missing = needs.iter().filter(|&&(placement, capability)| !has(placement, capability));
+        Ok(missing
+            .map(|(placement, capability)| format!("{} under {}", word(*capability), under(*placement)))
+            .collect())
     }
 
     /// The folders of this rig.
@@ -202,13 +295,13 @@ impl Rig {
         process::appears(self.daemon.pid(), self.place.root(), fits).await
     }
 
-    /// Codex itself, whose command line its keeper has in its own.
+    /// The process of the Harness itself.
     ///
     /// # Errors
     /// When none runs.
     pub fn harness(&self) -> anyhow::Result<Process> {
-        let is_codex = |command: &str| command.contains(" app-server") && !command.contains("runtime-bridge-keeper");
-        self.family()?.into_iter().find(|process| is_codex(&process.command)).context("no Codex runs")
+        let own = |process: &Process| self.harness.runs_as(&process.command);
+        self.family()?.into_iter().find(own).with_context(|| format!("no {} runs", self.harness.title()))
     }
 
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.
@@ -219,6 +312,22 @@ impl Rig {
         let left = process::left_of(family, self.place.root()).await?;
         anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
         Ok(())
+    }
+}
+
+/// A capability in the words of the contract: `tool_search`.
+#[must_use]
+pub fn word(capability: v1::Capability) -> String {
+    capability.as_str_name().trim_start_matches("CAPABILITY_").to_lowercase()
+}
+
+/// A placement in the words of the contract.
+#[must_use]
+pub fn under(placement: v1::Placement) -> &'static str {
+    match placement {
+        v1::Placement::None => "none",
+        v1::Placement::Workspace => "workspace",
+        v1::Placement::Unspecified => "no placement",
     }
 }
 

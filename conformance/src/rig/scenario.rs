@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Codex, Rig, Setup, daemon, place};
+use super::{Codex, Rig, Setup, daemon, place, under};
 use crate::evidence::Outcome;
 use anyhow::Context;
 
@@ -22,7 +22,8 @@ pub fn is_long() -> bool {
 
 /// Runs a scenario that shows that these rules hold, for example `R-FN-3`.
 ///
-/// Afterwards the daemon is ended and must leave nothing behind. The outcome is written to `<target>/scenarios/<name>.json`.
+/// Afterwards the daemon is ended and must leave nothing behind. Where the Harness does not declare what the setup needs, that is
+/// noted and nothing else is done. The outcome is written to `<target>/scenarios/<name>.<harness>.json`.
 ///
 /// # Panics
 /// When the scenario fails, which is how a test says so.
@@ -35,31 +36,53 @@ where
         assert!(is_rule(rule), "{rule} is not the name of a rule");
     }
     let file = Path::new(Location::caller().file()).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let (harness, for_each, only) = (setup.harness.kind(), setup.for_each, setup.only);
     let real = matches!(setup.codex, Codex::Real);
     let begun = Instant::now();
-    let outcome = perform(setup, run);
+    let mut seen = Seen::default();
+    let outcome = perform(setup, &mut seen, run);
     let written = note(&Outcome {
         name: name.to_owned(),
         file,
+        harness: harness.to_owned(),
+        for_each,
+        only: only.map(str::to_owned),
         real,
+        placements: seen.placements,
+        not_declared: seen.undeclared,
         rules: rules.iter().map(|&rule| rule.to_owned()).collect(),
         passed: outcome.is_ok(),
         took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         error: outcome.as_ref().err().map(|error| format!("{error:#}")),
     });
     if let Err(problem) = outcome.and(written) {
-        panic!("scenario {name} ({}): {problem:?}", rules.join(", "));
+        panic!("scenario {name} of {harness} ({}): {problem:?}", rules.join(", "));
     }
 }
 
-fn perform<F>(setup: Setup, run: F) -> anyhow::Result<()>
+/// What a run tells beside its success.
+#[derive(Default)]
+struct Seen {
+    placements: Vec<String>,
+    undeclared: Vec<String>,
+}
+
+fn perform<F>(setup: Setup, seen: &mut Seen, run: F) -> anyhow::Result<()>
 where
     F: AsyncFnOnce(&mut Rig) -> anyhow::Result<()>,
 {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let whole = async {
+        let needs = setup.needs.clone();
         let mut rig = Rig::start(setup).await?;
-        if let Err(error) = run(&mut rig).await {
+        seen.undeclared = rig.undeclared(&needs).await?;
+        if !seen.undeclared.is_empty() {
+            seen.placements = needs.iter().map(|(placement, _)| under(*placement).to_owned()).collect();
+            return rig.finish().await;
+        }
+        let done = run(&mut rig).await;
+        seen.placements = rig.placements().into_iter().map(|placement| under(placement).to_owned()).collect();
+        if let Err(error) = done {
             daemon::show(&rig.daemon.log_tail());
             return Err(error);
         }
@@ -75,7 +98,7 @@ fn note(outcome: &Outcome) -> anyhow::Result<()> {
     let dir = place::target()?.join("scenarios");
     fs::create_dir_all(&dir).context("make the folder of outcomes")?;
     let text = serde_json::to_string(outcome).context("write an outcome as JSON")?;
-    fs::write(dir.join(format!("{}.json", outcome.name)), text).context("write the outcome")
+    fs::write(dir.join(format!("{}.{}.json", outcome.name, outcome.harness)), text).context("write the outcome")
 }
 
 /// `R-`, letters, `-`, a number.

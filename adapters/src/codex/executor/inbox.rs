@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 use super::{Asked, Thread, rpc, wire};
 use crate::{
     codex::{functions, start::METHOD_NOT_FOUND},
-    harness::{Failure, FailureCode, Finish, ReasoningText, Report},
+    harness::{Failure, FailureCode, Finish, NativeEnd, ReasoningText, Report},
     native::rpc::{Message, RpcError},
-    owner::{Ending, Event, Owner, Status},
+    owner::{Event, Owner},
 };
 
 /// `Server overloaded; retry later.`
@@ -190,23 +190,25 @@ impl Owner<Thread> {
 
     pub(super) async fn completed(&mut self, turn: wire::Turn) {
         let at = turn.completed_at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
-        let status = match turn.status.as_str() {
-            "completed" => Status::Completed,
-            "interrupted" => Status::Interrupted,
+        let failed = |code, message: &str| Failure { code, message: message.to_owned(), http_status: None, exit: None };
+        let end = match turn.status.as_str() {
+            // Codex has no field that tells how an answer ended. Only that there is none can be seen from its items; else it stays absent (R-EVT-3).
+            "completed" => {
+                NativeEnd::Completed { finish: self.native.items.are_bare().then_some(Finish::NoOutput), at }
+            }
+            "interrupted" => NativeEnd::Interrupted { at },
             "failed" => {
                 let told = turn.error.as_ref().map(|error| self.native.errors.last(error, &self.cleaner));
-                Status::Failed(told.or_else(|| self.native.final_error.take()).unwrap_or_else(|| Failure {
-                    code: FailureCode::ServerError,
-                    message: "the Turn failed without an error".to_owned(),
-                    http_status: None,
-                    exit: None,
-                }))
+                let failure = told
+                    .or_else(|| self.native.final_error.take())
+                    .unwrap_or_else(|| failed(FailureCode::ServerError, "the Turn failed without an error"));
+                NativeEnd::Failed { failure, finish: None, at }
             }
-            _ => Status::Unknown,
+            _ => {
+                let what = "codex ended the Turn with an unknown status";
+                NativeEnd::Failed { failure: failed(FailureCode::HarnessProtocolError, what), finish: None, at }
+            }
         };
-        // Codex has no field that tells how an answer ended. Only that there is none can be seen from its items; else it stays absent (R-EVT-3).
-        let is_bare = matches!(status, Status::Completed) && self.native.items.are_bare();
-        let end = Ending { status, at, finish: is_bare.then_some(Finish::NoOutput) };
         let open_work = self.native.items.open_work();
         self.feed(Event::Completed { native: turn.id, end, open_work }).await;
     }

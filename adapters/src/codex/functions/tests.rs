@@ -1,5 +1,8 @@
 use super::*;
-use crate::harness::{FunctionOutput, Image, MediaType, OutputPart, Presence};
+use crate::{
+    call::TOLD,
+    harness::{FunctionOutput, Image, MediaType, OutputPart, Presence},
+};
 
 fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.into()).unwrap()
@@ -107,7 +110,7 @@ fn the_models_own_text_is_shown_where_it_was_told() {
         assert_eq!(shown(&mut calls, &id), ("{}".to_owned(), true));
         told(&mut calls, &id, "lookup", "{}");
     }
-    assert!(calls.told.is_empty());
+    assert_eq!(calls.told.len(), 0);
     for n in 0..2 * TOLD {
         told(&mut calls, &n.to_string(), "lookup", "{}");
     }

@@ -60,7 +60,11 @@ pub fn refusal(id: &RawValue, code: i64, message: &str) -> Bytes {
     finish(text.into_bytes())
 }
 
-fn line(message: &impl Serialize) -> Result<Bytes, EncodeError> {
+/// A line of one message.
+///
+/// # Errors
+/// As for [`request`].
+pub(crate) fn line(message: &impl Serialize) -> Result<Bytes, EncodeError> {
     Ok(finish(serde_json::to_vec(message)?))
 }
 

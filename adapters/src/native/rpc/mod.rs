@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+pub(crate) use self::build::line;
 pub use self::{
     build::{EncodeError, answer, notification, refusal, request},
     writer::{Notice, SendError, Writer},

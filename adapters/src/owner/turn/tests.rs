@@ -1,17 +1,17 @@
 use super::*;
 
-const MANNER: Manner = Manner { name: "codex", cleans: true };
+const MANNER: Manner = Manner { name: "codex", cleans: true, close: Duration::ZERO };
 
 fn timing() -> Timing {
     Timing::default()
 }
 
-fn completed(status: Status) -> Event {
-    Event::Completed { native: "U".into(), end: Ending { status, at: None, finish: None }, open_work: 0 }
+fn completed(end: NativeEnd) -> Event {
+    Event::Completed { native: "U".into(), end, open_work: 0 }
 }
 
-fn with_work(status: Status, open_work: usize) -> Event {
-    Event::Completed { native: "U".into(), end: Ending { status, at: None, finish: None }, open_work }
+fn with_work(end: NativeEnd, open_work: usize) -> Event {
+    Event::Completed { native: "U".into(), end, open_work }
 }
 
 fn started() -> Event {
@@ -79,7 +79,7 @@ const NONE_LEFT: Event = Event::SurplusEnded { left: 0 };
 #[test]
 fn a_plain_turn() {
     check(
-        &[accepted(), started(), completed(Status::Completed), NONE_LEFT],
+        &[accepted(), started(), completed(DONE), NONE_LEFT],
         &["started", "ended completed", SETTLEMENT, "end surplus", "settled true true"],
     );
 }
@@ -88,11 +88,11 @@ fn a_plain_turn() {
 fn notifications_before_the_answer_count() {
     let none = Event::Accepted { native: None };
     check(
-        &[started(), none.clone(), completed(Status::Completed), NONE_LEFT],
+        &[started(), none.clone(), completed(DONE), NONE_LEFT],
         &["started", "ended completed", SETTLEMENT, "end surplus", "settled true true"],
     );
     check(&[none, started()], &["started"]);
-    check(&[accepted(), completed(Status::Completed)], &["started", "ended completed", SETTLEMENT, "end surplus"]);
+    check(&[accepted(), completed(DONE)], &["started", "ended completed", SETTLEMENT, "end surplus"]);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn another_native_turn_is_none_of_ours() {
     let other = Event::Started { native: "X".into() };
     check(&[accepted(), other.clone()], &["misfit: started in state submitting"]);
     check(&[started(), other], &["started", "misfit: started in state running"]);
-    let end = Ending { status: Status::Completed, at: None, finish: None };
+    let end = DONE;
     let ended = Event::Completed { native: "X".into(), end, open_work: 0 };
     check(&[started(), ended.clone()], &["started", "misfit: completed in state running"]);
     check(&[accepted(), ended], &["misfit: completed in state submitting"]);
@@ -109,13 +109,7 @@ fn another_native_turn_is_none_of_ours() {
 #[test]
 fn a_second_end_is_nothing() {
     check(
-        &[
-            started(),
-            completed(Status::Completed),
-            completed(Status::Interrupted),
-            NONE_LEFT,
-            completed(Status::Completed),
-        ],
+        &[started(), completed(DONE), completed(STOPPED), NONE_LEFT, completed(DONE)],
         &[
             "started",
             "ended completed",
@@ -131,7 +125,7 @@ fn a_second_end_is_nothing() {
 #[test]
 fn an_interrupt_waits_for_the_start_of_the_native_turn() {
     check(
-        &[accepted(), Event::Interrupt, started(), completed(Status::Interrupted), Event::Cleaned, NONE_LEFT],
+        &[accepted(), Event::Interrupt, started(), completed(STOPPED), Event::Cleaned, NONE_LEFT],
         &[
             "Interrupt in 2000 ms",
             "started",
@@ -156,7 +150,7 @@ fn a_refused_interrupt_is_tried_again() {
             Event::InterruptRefused,
             Event::Expired(Timer::InterruptAgain),
             Event::InterruptRefused,
-            completed(Status::Completed),
+            completed(DONE),
         ],
         &[
             "started",
@@ -189,7 +183,7 @@ fn an_interrupt_without_effect_ends_the_process() {
     check(&exits(Exit::Signal(11), true), &[&ladder[..], &["ended HarnessExited", "settled true false"]].concat());
     // A completion on its way wins (R-CAN-5).
     check(
-        &[&begin[..], &[completed(Status::Completed), exited(Exit::Code(0), false)]].concat(),
+        &[&begin[..], &[completed(DONE), exited(Exit::Code(0), false)]].concat(),
         &[&ladder[..], &["ended completed", "settled true false"]].concat(),
     );
     check(
@@ -209,13 +203,13 @@ fn an_interrupt_that_is_held_too_long_ends_the_process() {
 #[test]
 fn open_work_gets_its_time_and_is_then_stopped() {
     check(
-        &[started(), with_work(Status::Completed, 2), Event::Work { open: 1 }, Event::Work { open: 0 }, NONE_LEFT],
+        &[started(), with_work(DONE, 2), Event::Work { open: 1 }, Event::Work { open: 0 }, NONE_LEFT],
         &["started", "ended completed", SETTLEMENT, "Work in 2000 ms", "end surplus", "settled true true"],
     );
     check(
         &[
             started(),
-            with_work(Status::Completed, 1),
+            with_work(DONE, 1),
             Event::Expired(Timer::Work),
             Event::Cleaned,
             Event::Work { open: 0 },
@@ -234,7 +228,7 @@ fn open_work_gets_its_time_and_is_then_stopped() {
     );
     // Work that never shows its end is ended anyway.
     check(
-        &[started(), with_work(Status::Completed, 1), Event::Interrupt, Event::Cleaned, Event::Expired(Timer::Clean)],
+        &[started(), with_work(DONE, 1), Event::Interrupt, Event::Cleaned, Event::Expired(Timer::Clean)],
         &["started", "ended completed", SETTLEMENT, "Work in 2000 ms", "clean", "Clean in 1000 ms", "end surplus"],
     );
 }
@@ -242,11 +236,11 @@ fn open_work_gets_its_time_and_is_then_stopped() {
 #[test]
 fn what_cannot_be_ended_alone_goes_with_the_process() {
     check(
-        &[started(), completed(Status::Completed), Event::SurplusEnded { left: 1 }, exited(Exit::Code(0), false)],
+        &[started(), completed(DONE), Event::SurplusEnded { left: 1 }, exited(Exit::Code(0), false)],
         &["started", "ended completed", SETTLEMENT, "end surplus", "retire", "settled true false"],
     );
     check(
-        &[started(), completed(Status::Completed), Event::Expired(Timer::Settlement)],
+        &[started(), completed(DONE), Event::Expired(Timer::Settlement)],
         &["started", "ended completed", SETTLEMENT, "end surplus", "retire", "settled false false"],
     );
 }
@@ -302,7 +296,7 @@ fn an_exit_in_a_turn_is_a_failure_whatever_its_code() {
 #[test]
 fn an_end_counts_more_than_the_exit_after_it() {
     check(
-        &[started(), completed(Status::Completed), exited(Exit::Code(1), false)],
+        &[started(), completed(DONE), exited(Exit::Code(1), false)],
         &["started", "ended completed", SETTLEMENT, "end surplus", "settled true false"],
     );
 }
@@ -315,16 +309,16 @@ fn a_fault_retires_the_process_and_is_the_failure() {
     );
     // It goes on until it is ended, and says that all is well.
     check(
-        &[started(), fault(), completed(Status::Completed), exited(Exit::Code(0), false)],
+        &[started(), fault(), completed(DONE), exited(Exit::Code(0), false)],
         &["started", "retire", SETTLEMENT, "ended LineTooLarge", "settled true false"],
     );
     check(
-        &[started(), completed(Status::Completed), fault(), exited(Exit::Code(0), false)],
+        &[started(), completed(DONE), fault(), exited(Exit::Code(0), false)],
         &["started", "ended completed", SETTLEMENT, "end surplus", "retire", "settled true false"],
     );
     // An end that comes behind what was lost.
     check(
-        &[started(), fault(), completed(Status::Completed), exited(Exit::Code(0), false)],
+        &[started(), fault(), completed(DONE), exited(Exit::Code(0), false)],
         &["started", "retire", SETTLEMENT, "ended LineTooLarge", "settled true false"],
     );
 }
@@ -338,10 +332,8 @@ fn closing_in_a_turn_interrupts_it_without_asking_codex() {
 }
 
 #[test]
-fn ends_that_nobody_asked_for_or_knows_are_protocol_errors() {
-    for status in [Status::Interrupted, Status::Unknown] {
-        check(&[started(), completed(status)], &["started", "ended HarnessProtocolError", SETTLEMENT, "end surplus"]);
-    }
+fn an_interrupt_that_nobody_asked_for_is_a_protocol_error() {
+    check(&[started(), completed(STOPPED)], &["started", "ended HarnessProtocolError", SETTLEMENT, "end surplus"]);
 }
 
 #[test]
@@ -369,11 +361,11 @@ fn an_end_that_history_proves_is_the_end() {
     );
     // What the process told itself stands.
     check(
-        &[started(), completed(Status::Completed), Event::Proved(STOPPED)],
+        &[started(), completed(DONE), Event::Proved(STOPPED)],
         &["started", "ended completed", SETTLEMENT, "end surplus", "misfit: proved in state settling"],
     );
     check(
-        &[started(), Event::Close, completed(Status::Completed), Event::Proved(DONE)],
+        &[started(), Event::Close, completed(DONE), Event::Proved(DONE)],
         &["started", "retire", SETTLEMENT, "ended completed", "misfit: proved in state retiring"],
     );
 }
@@ -389,7 +381,7 @@ fn history_is_asked_for_an_end_that_was_not_told_and_believed_where_it_fits() {
         (&[accepted(), Event::Interrupt], Some("U"), [true, true, false]),
         (&[started(), Event::Close], Some("U"), [true, false, false]),
         (&[started(), fault()], None, [false, false, false]),
-        (&[started(), completed(Status::Completed)], None, [false, false, false]),
+        (&[started(), completed(DONE)], None, [false, false, false]),
     ];
     for (events, unended, takes) in cases {
         let mut turn = Turn::new(MANNER, timing());

@@ -26,7 +26,7 @@ use super::{
 
 /// The settings of a daemon that count for a hosted one as well, where no option says otherwise.
 const CODEX_VARIABLE: &str = "RUNTIME_BRIDGE_CODEX";
-const CLAUDE_CODE_VARIABLE: &str = "RUNTIME_BRIDGE_CLAUDE_CODE";
+const CLAUDE_VARIABLE: &str = "RUNTIME_BRIDGE_CLAUDE";
 const ISOLATION_VARIABLE: &str = "RUNTIME_BRIDGE_ISOLATION";
 
 /// Run one whole Turn on this machine and show it.
@@ -74,7 +74,7 @@ pub(crate) struct RunArgs {
     /// The JSON Schema that the answer has to fit; the Turn's end tells whether it does.
     #[arg(long, value_name = "FILE")]
     pub(super) schema: Option<PathBuf>,
-    /// Go on with the Session of an earlier run, as the end of that run named it; it is kept for seven days. Its folder, provider and model are taken over.
+    /// Go on with the Session of an earlier run, as the end of that run named it; it is kept for seven days. Its Harness, folder, provider and model are taken over.
     #[arg(long, value_name = "SESSION", conflicts_with = "endpoint")]
     pub(super) resume: Option<String>,
     /// Add each line of stdin to the running Turn as an input. Without it, lines that are typed on a terminal are.
@@ -93,8 +93,8 @@ pub(crate) struct RunArgs {
     /// The Codex program of the hosted daemon [env: RUNTIME_BRIDGE_CODEX].
     #[arg(long, value_name = "PROGRAM")]
     pub(super) codex: Option<PathBuf>,
-    /// The Claude Code program of the hosted daemon [env: RUNTIME_BRIDGE_CLAUDE_CODE].
-    #[arg(long, value_name = "PROGRAM")]
+    /// The Claude Code program of the hosted daemon [env: RUNTIME_BRIDGE_CLAUDE].
+    #[arg(long = "claude", value_name = "PROGRAM")]
     pub(super) claude_code: Option<PathBuf>,
     /// Use a running daemon instead of hosting one.
     #[arg(long, value_name = "unix:PATH|http://ADDRESS:PORT", conflicts_with_all = ["isolation", "trust_workspace", "codex", "claude_code"])]
@@ -275,7 +275,7 @@ impl Plan {
             isolation,
             trust_workspace: arguments.trust_workspace,
             codex: program(arguments.codex, CODEX_VARIABLE),
-            claude_code: program(arguments.claude_code, CLAUDE_CODE_VARIABLE),
+            claude_code: program(arguments.claude_code, CLAUDE_VARIABLE),
             endpoint: arguments.endpoint,
             bearer,
             prompt,

@@ -105,7 +105,7 @@ fn every_option_has_its_place() {
         "--isolation=native",
         "--trust-workspace",
         "--codex=/opt/codex",
-        "--claude-code=/opt/claude",
+        "--claude=/opt/claude",
         "--json",
         "--workspace",
         &workspace,
@@ -249,7 +249,7 @@ fn a_hosted_daemon_heeds_the_environment_of_a_daemon() {
         let line = [&["--harness=codex", "--mock", "--workspace", &workspace], line, &["hi"]].concat();
         let variable = move |name: &str| match name {
             CODEX_VARIABLE => Some("/env/codex".into()),
-            CLAUDE_CODE_VARIABLE => Some("/env/claude".into()),
+            CLAUDE_VARIABLE => Some("/env/claude".into()),
             ISOLATION_VARIABLE => Some(isolation.into()),
             _ => None,
         };

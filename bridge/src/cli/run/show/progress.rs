@@ -62,6 +62,12 @@ fn turn_end(ended: &v1::TurnEnded) -> Vec<String> {
         format!("{} ({}): {code}{}", one_line(&error.name), one_line(&error.call_id), text_after(&error.message))
     };
     let mut lines: Vec<_> = ended.tool_errors.iter().map(failed).collect();
+    lines.extend(match ended.finish() {
+        v1::Finish::Incomplete => Some("the answer was cut short".to_owned()),
+        v1::Finish::Refused => Some("the model refused to answer".to_owned()),
+        v1::Finish::NoOutput => Some("there is no answer".to_owned()),
+        v1::Finish::Stop | v1::Finish::Unspecified => None,
+    });
     lines.extend(ended.output_matches_schema.map(|matches| match matches {
         true => "the answer fits the schema".to_owned(),
         false => "the answer does not fit the schema".to_owned(),

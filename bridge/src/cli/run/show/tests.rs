@@ -254,6 +254,15 @@ async fn inputs_and_what_an_end_says_of_the_answer_are_lines() {
     the answer does not fit the schema
     ");
     assert_eq!(seen(Style::Live { colour: false }, kinds()).await, (err, String::new()));
+    for (finish, want) in [
+        (v1::Finish::Stop, ""),
+        (v1::Finish::Incomplete, "the answer was cut short\n"),
+        (v1::Finish::Refused, "the model refused to answer\n"),
+        (v1::Finish::NoOutput, "there is no answer\n"),
+    ] {
+        let end = TurnEnded { finish: Some(finish.into()), ..ended(TurnStatus::Completed) };
+        assert_eq!(seen(Style::Plain, vec![Kind::TurnEnded(end)]).await.1, want);
+    }
     let fits = TurnEnded { output_matches_schema: Some(true), ..ended(TurnStatus::Completed) };
     assert_eq!(seen(Style::Plain, vec![Kind::TurnEnded(fits)]).await.1, "the answer fits the schema\n");
 }

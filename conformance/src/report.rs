@@ -1,0 +1,188 @@
+//! The page that says what a whole run of the scenarios showed: each scenario with each Harness under each placement. It has
+//! no times and a fixed order, so that two runs of the same build give the same page.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use crate::evidence::Outcome;
+use crate::rig::Harness;
+
+/// The placements, in the order of the columns.
+const PLACEMENTS: [&str; 2] = ["none", "workspace"];
+
+/// The scenario bound no Session.
+const NOTHING_BOUND: &str = "·";
+
+/// What is wrong with a run: scenarios that failed, and scenarios for every Harness that ran with some of them only.
+#[must_use]
+pub fn complaints(outcomes: &[Outcome]) -> Vec<String> {
+    let failed = outcomes.iter().filter(|outcome| !outcome.passed);
+    let failed = failed.map(|outcome| {
+        let why = outcome.error.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
+        format!("failed: {} of {}: {why}", full_name(outcome), outcome.harness)
+    });
+    let absent = by_name(outcomes, |outcome| outcome.for_each).into_iter().flat_map(|(name, of)| {
+        let ran: BTreeSet<_> = of.iter().map(|outcome| &*outcome.harness).collect();
+        let missing = Harness::ALL.into_iter().filter(move |harness| !ran.contains(harness.kind()));
+        missing.map(move |harness| format!("not run: {name} of {}", harness.kind()))
+    });
+    failed.chain(absent).collect()
+}
+
+/// The page.
+#[must_use]
+pub fn page(outcomes: &[Outcome]) -> String {
+    let sections = [
+        "# Conformance report\n\n\
+         Written by `runtime-bridge-conformance report` from a whole run of `scripts/test`, with the real Harnesses that\n\
+         `scripts/install-harnesses` brings and the bundled model provider. `scripts/test` compares it with what it sees.\n"
+            .to_owned(),
+        for_each(outcomes),
+        of_one(outcomes),
+        of_the_bridge(outcomes),
+    ];
+    sections.join("\n")
+}
+
+fn full_name(outcome: &Outcome) -> String {
+    format!("{}::{}", outcome.file, outcome.name)
+}
+
+fn by_name(outcomes: &[Outcome], of: impl Fn(&Outcome) -> bool) -> BTreeMap<String, Vec<&Outcome>> {
+    let mut named: BTreeMap<String, Vec<&Outcome>> = BTreeMap::new();
+    for outcome in outcomes.iter().filter(|outcome| of(outcome)) {
+        named.entry(full_name(outcome)).or_default().push(outcome);
+    }
+    named
+}
+
+/// A scenario whose way is that of one Harness, although the real one runs.
+fn is_of_one(outcome: &Outcome) -> bool {
+    !outcome.for_each && outcome.only.is_some()
+}
+
+fn for_each(outcomes: &[Outcome]) -> String {
+    let mut page = "## Every Harness\n\n\
+        These are written once and run with each Harness. `not declared`: the scenario needs a capability that the Harness\n\
+        does not have there, which is named below. A point: the scenario binds no Session under that placement.\n\n"
+        .to_owned();
+    let columns = || Harness::ALL.into_iter().flat_map(|harness| PLACEMENTS.map(|placement| (harness, placement)));
+    let titles: Vec<_> = columns().map(|(harness, placement)| format!("{}, {placement}", harness.title())).collect();
+    line(&mut page, &format!("| scenario | {} |", titles.join(" | ")));
+    line(&mut page, &format!("| --- |{}", " --- |".repeat(titles.len())));
+    let mut reasons = Vec::new();
+    for (name, of) in by_name(outcomes, |outcome| outcome.for_each) {
+        let find = |harness: Harness| of.iter().copied().find(|outcome| outcome.harness == harness.kind());
+        let cells: Vec<_> = columns().map(|(harness, placement)| cell(find(harness), placement)).collect();
+        line(&mut page, &format!("| {name} | {} |", cells.join(" | ")));
+        reasons.extend(of.iter().filter(|outcome| !outcome.not_declared.is_empty()).map(|outcome| {
+            format!("- {name}, {}: {} is not declared", outcome.harness, outcome.not_declared.join(", "))
+        }));
+    }
+    if !reasons.is_empty() {
+        line(&mut page, "\nNot declared:\n");
+        reasons.iter().for_each(|reason| line(&mut page, reason));
+    }
+    page
+}
+
+fn cell(outcome: Option<&Outcome>, placement: &str) -> &'static str {
+    match outcome {
+        None => "not run",
+        Some(outcome) if !outcome.passed => "FAIL",
+        Some(outcome) if !outcome.placements.iter().any(|one| one == placement) => NOTHING_BOUND,
+        Some(outcome) if !outcome.not_declared.is_empty() => "not declared",
+        Some(_) => "pass",
+    }
+}
+
+fn of_one(outcomes: &[Outcome]) -> String {
+    let mut page = "## One Harness\n\n\
+        These look at what is one Harness's own, so the others have nothing to show.\n\n\
+        | scenario | Harness | placements | result | why only this one |\n| --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for (name, of) in by_name(outcomes, is_of_one) {
+        for outcome in of {
+            let (placements, result) = (outcome.placements.join(", "), result(outcome));
+            let why = outcome.only.as_deref().unwrap_or_default();
+            line(&mut page, &format!("| {name} | {} | {placements} | {result} | {why} |", outcome.harness));
+        }
+    }
+    page
+}
+
+fn of_the_bridge(outcomes: &[Outcome]) -> String {
+    let mut page = "## The bridge\n\n\
+        These show rules that the bridge keeps by itself, before or beside the Harness, so one Harness is enough: the real one, or\n\
+        a fault child in its place that misbehaves on purpose.\n\n\
+        | scenario | with | result |\n| --- | --- | --- |\n"
+        .to_owned();
+    for (name, of) in by_name(outcomes, |outcome| !outcome.for_each && !is_of_one(outcome)) {
+        for outcome in of {
+            let with = if outcome.real { &*outcome.harness } else { "a fault child" };
+            line(&mut page, &format!("| {name} | {with} | {} |", result(outcome)));
+        }
+    }
+    page
+}
+
+fn result(outcome: &Outcome) -> &'static str {
+    match (outcome.passed, outcome.not_declared.is_empty()) {
+        (false, _) => "FAIL",
+        (true, true) => "pass",
+        (true, false) => "not declared",
+    }
+}
+
+fn line(page: &mut String, text: &str) {
+    // Writing to a string cannot fail.
+    _ = writeln!(page, "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(name: &str, harness: &str, placements: &[&str]) -> Outcome {
+        Outcome {
+            name: name.into(),
+            file: "turns".into(),
+            harness: harness.into(),
+            for_each: true,
+            real: true,
+            placements: placements.iter().map(|&one| one.to_owned()).collect(),
+            passed: true,
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn a_scenario_has_a_cell_for_each_harness_and_placement() {
+        let undeclared =
+            Outcome { not_declared: vec!["steering under none".into()], ..outcome("b", "codex", &["none"]) };
+        let outcomes = [
+            outcome("a", "codex", &["none", "workspace"]),
+            outcome("a", "claude_code", &["workspace"]),
+            undeclared,
+            Outcome { passed: false, error: Some("x\ny".into()), ..outcome("b", "claude_code", &[]) },
+        ];
+        let page = page(&outcomes);
+        assert!(page.contains("| turns::a | pass | pass | · | pass |"), "{page}");
+        assert!(page.contains("| turns::b | not declared | · | FAIL | FAIL |"), "{page}");
+        assert!(page.contains("- turns::b, codex: steering under none is not declared"), "{page}");
+        assert_eq!(complaints(&outcomes), ["failed: turns::b of claude_code: x"]);
+    }
+
+    #[test]
+    fn what_ran_with_one_harness_says_why_or_is_the_bridges_own() {
+        let native =
+            Outcome { for_each: false, only: Some("its wire".into()), ..outcome("c", "codex", &["workspace"]) };
+        let bridge = Outcome { for_each: false, ..outcome("d", "codex", &[]) };
+        let fault = Outcome { real: false, ..Outcome { name: "e".into(), ..bridge.clone() } };
+        let page = page(&[native, bridge, fault]);
+        assert!(page.contains("| turns::c | codex | workspace | pass | its wire |"), "{page}");
+        assert!(page.contains("| turns::d | codex | pass |"), "{page}");
+        assert!(page.contains("| turns::e | a fault child | pass |"), "{page}");
+        assert_eq!(complaints(&[outcome("a", "codex", &[])]), ["not run: turns::a of claude_code"]);
+    }
+}
