@@ -279,6 +279,19 @@ pub(super) fn initialize(configuration: &Configuration) -> Result<Initialize<'_>
     })
 }
 
+/// The request `initialize` once more. It changes nothing, and its answer has the state of the session.
+pub(super) fn again() -> Initialize<'static> {
+    Initialize {
+        subtype: "initialize",
+        system_prompt: None,
+        append_system_prompt: None,
+        json_schema: None,
+        sdk_mcp_servers: None,
+        sdk_mcp_server_configs: None,
+        sdk_mcp_server_manifests: None,
+    }
+}
+
 /// The longest argument of a process in bytes, with the NUL behind it.
 const LONGEST_ARGUMENT: usize = 128 << 10;
 

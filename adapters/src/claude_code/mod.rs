@@ -1,62 +1,112 @@
 //! Claude Code, driven through its bidirectional stream of JSON lines: one process and one conversation for each Executor (kind `claude_code`).
-
-#![expect(dead_code, reason = "what starts and drives the process joins these rooms next")]
+//!
+//! Everything is private but [`ClaudeCode`] and its settings; the daemon sees the Harness contract only.
 
 mod admission;
 mod config;
 mod declaration;
-#[allow(dead_code, unused_imports)]
+mod events;
+mod executor;
+mod failure;
 mod functions;
+mod history;
 mod inventory;
 mod probe;
 mod schema;
-#[allow(dead_code, unused_imports)]
+mod start;
+mod structured;
+#[cfg(test)]
+mod traces;
 mod wire;
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use crate::{
-    harness::{Isolation, Timing},
-    native::lines::Room,
+use tokio_util::task::TaskTracker;
+
+use crate::harness::{
+    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Launch, NotAdmitted, PrepareError, Proof,
+    ProvedInputs, Resume,
 };
+use crate::probe::{Found, Looks};
+
+pub use crate::harness::Settings;
 
 /// The kind of this Harness.
 pub const KIND: &str = "claude_code";
 
-/// How Claude Code is run on this machine; the operator's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The program, or what npm puts in its place; none looks for `claude` on `PATH`.
-    pub program: Option<PathBuf>,
-    /// The keeper's program.
-    pub keeper: PathBuf,
-    /// Who isolates it (R-PLC-1). It has no sandbox of its own.
-    pub isolation: Isolation,
-    /// The longest line that is read, in bytes (R-EVT-12).
-    pub max_line_bytes: usize,
-    /// A line above this is kept on disk until it is whole, in bytes (R-EVT-12).
-    pub spool_bytes: usize,
-    /// Room for long lines that are whole, of all Executors together.
-    pub long_lines: Room,
-    /// Limits of waiting.
-    pub limits: Timing,
+/// The Claude Code Harness of this machine.
+#[derive(Debug)]
+pub struct ClaudeCode {
+    settings: Settings,
+    /// What was found last.
+    looks: Looks,
+    /// The owner tasks of all Executors. Each ends with its Executor.
+    tasks: TaskTracker,
 }
 
-/// Room for long lines: a Harness repeats a result of Core or a file in one line, and a parsed line takes some times its length.
-const LONG_LINES: usize = 64 << 20;
-
-impl Settings {
-    /// The usual settings with this keeper: `claude` on `PATH`, lines of up to 64 MiB.
+impl ClaudeCode {
+    /// Claude Code with these settings. Starts nothing.
     #[must_use]
-    pub fn new(keeper: PathBuf, isolation: Isolation) -> Self {
-        Self {
-            program: None,
-            keeper,
-            isolation,
-            max_line_bytes: 64 << 20,
-            spool_bytes: 1 << 20,
-            long_lines: Room::new(LONG_LINES),
-            limits: Timing::default(),
-        }
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, looks: Looks::default(), tasks: TaskTracker::new() }
+    }
+
+    /// Waits until every Executor that was prepared is gone. For the end of a daemon that has closed or dropped them.
+    pub async fn drained(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// What there is of Claude Code on this machine.
+    async fn look(&self) -> Found {
+        let program = probe::find(self.settings.program.as_deref());
+        self.looks.look(program, |program| probe::probe(&self.settings, program)).await
+    }
+}
+
+impl Harness for ClaudeCode {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn declare(&self) -> BoxFuture<'_, Declaration> {
+        Box::pin(async { declaration::declare(&self.settings, self.look().await) })
+    }
+
+    fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
+        admission::check(declaration, configuration)
+    }
+
+    fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>> {
+        let (home, resume) = (start::state(home), resume.clone());
+        Box::pin(async move {
+            let checked = tokio::task::spawn_blocking(move || history::check(&home, &resume)).await;
+            checked.unwrap_or(Err(HistoryFault::Corrupt))
+        })
+    }
+
+    fn reconcile(&self, home: &Path, native_session_id: &str, native_turn_id: &str) -> BoxFuture<'_, Option<Proof>> {
+        let home = start::state(home);
+        let (session, turn) = (native_session_id.to_owned(), native_turn_id.to_owned());
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || history::ending(&home, &session, &turn)).await.unwrap_or_default()
+        })
+    }
+
+    fn inputs_read(
+        &self,
+        home: &Path,
+        native_session_id: &str,
+        native_turn_id: &str,
+    ) -> BoxFuture<'_, Option<ProvedInputs>> {
+        let home = start::state(home);
+        let (session, turn) = (native_session_id.to_owned(), native_turn_id.to_owned());
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || history::inputs(&home, &session, &turn)).await.unwrap_or_default()
+        })
+    }
+
+    fn prepare(&self, launch: Launch) -> BoxFuture<'_, Result<Executor, PrepareError>> {
+        Box::pin(async { start::prepare(&self.settings, self.look().await, launch, &self.tasks).await })
     }
 }
