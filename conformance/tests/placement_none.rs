@@ -7,15 +7,24 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context;
+use conformance::for_each_harness;
 use conformance::provider::Recorded;
 use conformance::rig::{
-    Daemon, GRAY_JPEG, GRAY_JPEG_URL, Observed, RED_PNG, RED_PNG_URL, Rig, Setup, codex, function, is_long, nowhere,
-    scenario, text_result,
+    Daemon, GRAY_JPEG, GRAY_JPEG_URL, Harness, Observed, RED_PNG, RED_PNG_URL, Rig, Setup, codex, function, is_long,
+    nowhere, scenario, text_result,
 };
 use futures_util::future::try_join_all;
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, Capability, ReleaseOutcome, event::Kind};
 use serde_json::Value;
+
+for_each_harness!(
+    functions_are_answered_side_by_side,
+    text_and_usage_are_observed,
+    images_come_in_with_the_input_and_with_a_result,
+    a_cancelled_turn_settles_and_the_next_one_works,
+    a_release_removes_the_home_with_the_directory
+);
 
 /// Models that are offered their tools one by one, and the hosted web search with them.
 const SEARCHING: [&str; 3] = ["gpt-5.5", "openai/gpt-5.5", "private-model"];
@@ -24,6 +33,9 @@ const SEARCHING: [&str; 3] = ["gpt-5.5", "openai/gpt-5.5", "private-model"];
 const MODELS: [&str; 6] =
     ["gpt-5.5", "gpt-6.2-sol", "gpt-5.6-luna", "gpt-5.6-sol-2026-01-01", "openai/gpt-5.5", "private-model"];
 const SCHEMA: &str = r#"{"type":"object","properties":{"q":{"type":"string"}},"required":["q"]}"#;
+
+/// Why what is offered is looked at for one Harness alone here.
+const CATALOGUE: &str = "what Codex offers follows from its catalogue of models";
 
 fn configuration(rig: &Rig, model: &str, functions: &[&str]) -> v1::ExecutionConfiguration {
     let functions = functions.iter().map(|name| function(name, SCHEMA)).collect();
@@ -79,7 +91,7 @@ fn nothing_is_there(rig: &Rig) -> anyhow::Result<()> {
 #[test]
 fn the_model_is_offered_what_is_declared_and_nothing_else() {
     let rules = ["R-CTL-4", "R-CTL-2", "R-FN-1", "R-PRE-6", "R-CAP-1"];
-    scenario("none_offers", &rules, Setup::outer(), async |rig| {
+    scenario("none_offers", &rules, Setup::outer().only(CATALOGUE), async |rig| {
         let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
         let declared = info.harnesses[0].none().collect::<Vec<_>>();
         assert!(declared.contains(&Capability::EnvironmentNone), "{declared:?}");
@@ -124,7 +136,7 @@ const STRUCK: &str = "- If you create a checklist or task list, you update item 
 /// The catalogue differs from the bundled one in the tools and in nothing else (R-CTL-4).
 #[test]
 fn everything_but_the_tools_is_as_on_a_workspace() {
-    scenario("none_catalogue", &["R-CTL-4", "R-CTL-1"], Setup::outer(), async |rig| {
+    scenario("none_catalogue", &["R-CTL-4", "R-CTL-1"], Setup::outer().only(CATALOGUE), async |rig| {
         for model in ["gpt-5.5", "gpt-6.2-sol"] {
             let configuration = configuration(rig, model, &["lookup"]);
             let workspace =
@@ -193,7 +205,7 @@ fn all_refused(rig: &Rig, seen: &Observed) -> anyhow::Result<()> {
 
 #[test]
 fn a_model_that_asks_for_native_tools_all_the_same_touches_nothing() {
-    scenario("none_unasked", &["R-CTL-4", "R-FN-11"], Setup::outer(), async |rig| {
+    scenario("none_unasked", &["R-CTL-4", "R-FN-11"], Setup::outer().only(CATALOGUE), async |rig| {
         for model in ["gpt-5.5", "gpt-6.2-sol", "private-model"] {
             asks_for_everything(rig)?;
             let session = rig.session_nowhere().await?;
@@ -207,46 +219,54 @@ fn a_model_that_asks_for_native_tools_all_the_same_touches_nothing() {
     });
 }
 
-#[test]
-fn functions_are_answered_side_by_side() {
+fn functions_are_answered_side_by_side(harness: Harness) {
     let rules = ["R-FN-2", "R-FN-3", "R-FN-5", "R-FN-6", "R-CTL-4"];
-    scenario("none_functions", &rules, Setup::outer(), async |rig| {
-        for model in ["gpt-5.5", "gpt-6.2-sol"] {
-            rig.provider.script(
-                r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"},
+    scenario(
+        "none_functions",
+        &rules,
+        Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::ParallelFunctionCalls),
+        async |rig| {
+            let models: &[&str] = match harness {
+                Harness::Codex => &["gpt-5.5", "gpt-6.2-sol"],
+                Harness::ClaudeCode => &["claude-sonnet-4-5", "claude-opus-5-5"],
+            };
+            for &model in models {
+                rig.provider.script(
+                    r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"},
                                          {"name": "alpha", "call_id": "c2", "arguments": "{\"q\":\"b\"}"}]}]},
                     {"play": [{"text": {"chunks": ["Both."]}}]}]"#,
-            )?;
-            let session = rig.session_nowhere().await?;
-            let configuration = configuration(rig, model, &["lookup", "alpha"]);
-            let mut events = rig.start_turn(&session, configuration, "t-1", "look").await?;
-            let mut seen = Observed::default();
-            let first = seen.call(&mut events).await?.call_id;
-            let second = seen.call(&mut events).await?.call_id;
-            assert_eq!(session.turn("t-1").await?.required_actions.len(), 2);
-            for call in [&second, &first] {
-                session.submit(vec![text_result("t-1", call, &format!("of {call}"))]).await?;
-                let applied =
-                    |kind: &Kind| if let Kind::FunctionResultApplied(of) = kind { Some(of.clone()) } else { None };
-                let applied = seen.until(&mut events, applied).await?;
-                assert_eq!((&applied.call_id, applied.success), (call, true));
+                )?;
+                let session = rig.session_nowhere().await?;
+                let configuration = configuration(rig, model, &["lookup", "alpha"]);
+                let mut events = rig.start_turn(&session, configuration, "t-1", "look").await?;
+                let mut seen = Observed::default();
+                let first = seen.call(&mut events).await?.call_id;
+                let second = seen.call(&mut events).await?.call_id;
+                assert_eq!(session.turn("t-1").await?.required_actions.len(), 2);
+                for call in [&second, &first] {
+                    session.submit(vec![text_result("t-1", call, &format!("of {call}"))]).await?;
+                    let applied =
+                        |kind: &Kind| if let Kind::FunctionResultApplied(of) = kind { Some(of.clone()) } else { None };
+                    let applied = seen.until(&mut events, applied).await?;
+                    assert_eq!((&applied.call_id, applied.success), (call, true));
+                }
+                let seen = seen.to_the_end(&mut events).await?;
+                seen.completed()?;
+                assert_eq!(seen.messages(), ["Both."]);
+                let newest = rig.provider.model_requests().pop().context("no request")?;
+                for call in ["c1", "c2"] {
+                    assert_eq!(newest.output(call), Some(format!("of {call}").into()), "{model}");
+                }
             }
-            let seen = seen.to_the_end(&mut events).await?;
-            seen.completed()?;
-            assert_eq!(seen.messages(), ["Both."]);
-            let newest = rig.provider.model_requests().pop().context("no request")?;
-            for call in ["c1", "c2"] {
-                assert_eq!(newest.output(call), Some(format!("of {call}").into()), "{model}");
-            }
-        }
-        nothing_is_there(rig)
-    });
+            nothing_is_there(rig)
+        },
+    );
 }
 
 #[test]
 fn a_resumed_session_is_offered_the_same_and_still_touches_nothing() {
     let rules = ["R-CTL-4", "R-PRE-4", "R-CAP-2", "R-FN-1"];
-    scenario("none_resume", &rules, Setup::outer(), async |rig| {
+    scenario("none_resume", &rules, Setup::outer().only(CATALOGUE), async |rig| {
         let models = ["gpt-5.5", "gpt-6.2-sol", "private-model"];
         let mut sessions = Vec::new();
         for model in models {
@@ -274,105 +294,134 @@ fn a_resumed_session_is_offered_the_same_and_still_touches_nothing() {
     });
 }
 
-#[test]
-fn text_and_usage_are_observed() {
-    scenario("none_text", &["R-EVT-2", "R-EVT-4", "R-CTL-4"], Setup::outer(), async |rig| {
-        rig.provider.script(
-            r#"[{"play": [{"text": {"chunks": ["one ", "two"]}},
+fn text_and_usage_are_observed(harness: Harness) {
+    scenario(
+        "none_text",
+        &["R-EVT-2", "R-EVT-4", "R-CTL-4"],
+        Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::EnvironmentNone),
+        async |rig| {
+            rig.provider.script(
+                r#"[{"play": [{"text": {"chunks": ["one ", "two"]}},
                           {"complete": {"usage": {"input": 70, "cached": 30, "output": 12, "reasoning": 2}}}]}]"#,
-        )?;
-        let session = rig.session_nowhere().await?;
-        let mut events = rig.start_turn(&session, configuration(rig, "gpt-5.5", &[]), "t-1", "count").await?;
-        let seen = Observed::default().to_the_end(&mut events).await?;
-        seen.completed()?;
-        assert_eq!((seen.messages(), seen.deltas().as_str()), (vec!["one two"], "one two"));
-        let usage = seen.end()?.usage.context("no usage")?;
-        let read = (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens);
-        assert_eq!(read, (Some(70), Some(30), Some(12), Some(2)));
-        nothing_is_there(rig)
-    });
+            )?;
+            let session = rig.session_nowhere().await?;
+            let mut events = rig.start_turn(&session, configuration(rig, harness.model(), &[]), "t-1", "count").await?;
+            let seen = Observed::default().to_the_end(&mut events).await?;
+            seen.completed()?;
+            assert_eq!((seen.messages(), seen.deltas().as_str()), (vec!["one two"], "one two"));
+            let usage = seen.end()?.usage.context("no usage")?;
+            let read =
+                (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens);
+            // Claude Code does not tell the tokens of reasoning apart.
+            let reasoning = (harness == Harness::Codex).then_some(2);
+            assert_eq!(read, (Some(70), Some(30), Some(12), reasoning));
+            nothing_is_there(rig)
+        },
+    );
 }
 
 #[test]
 fn an_input_is_added_to_a_turn_that_runs() {
-    scenario("none_steer", &["R-STE-1", "R-STE-2", "R-CTL-4"], Setup::outer(), async |rig| {
-        let session = rig.session_nowhere().await?;
-        let (mut events, mut seen) = rig.half_way(&session, configuration(rig, "gpt-5.5", &[]), "t-1").await?;
-        rig.provider.script(r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}]}]"#)?;
-        session.steer("t-1", "i-1", text_input("turn left")).await?;
-        let accepted = |kind: &Kind| if let Kind::InputAccepted(of) = kind { Some(of.clone()) } else { None };
-        assert_eq!(seen.until(&mut events, accepted).await?.evidence(), v1::InputEvidence::Consumed);
-        let seen = seen.to_the_end(&mut events).await?;
-        seen.completed()?;
-        assert_eq!(seen.messages(), ["Left it is."]);
-        assert_eq!(offered(rig, "gpt-5.5")?, names(&[]));
-        nothing_is_there(rig)
-    });
+    scenario(
+        "none_steer",
+        &["R-STE-1", "R-STE-2", "R-CTL-4"],
+        Setup::outer().only("Codex breaks an answer off for an input, Claude Code ends it first"),
+        async |rig| {
+            let session = rig.session_nowhere().await?;
+            let (mut events, mut seen) = rig.half_way(&session, configuration(rig, "gpt-5.5", &[]), "t-1").await?;
+            rig.provider.script(r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}]}]"#)?;
+            session.steer("t-1", "i-1", text_input("turn left")).await?;
+            let accepted = |kind: &Kind| if let Kind::InputAccepted(of) = kind { Some(of.clone()) } else { None };
+            assert_eq!(seen.until(&mut events, accepted).await?.evidence(), v1::InputEvidence::Consumed);
+            let seen = seen.to_the_end(&mut events).await?;
+            seen.completed()?;
+            assert_eq!(seen.messages(), ["Left it is."]);
+            assert_eq!(offered(rig, "gpt-5.5")?, names(&[]));
+            nothing_is_there(rig)
+        },
+    );
 }
 
-#[test]
-fn images_come_in_with_the_input_and_with_a_result() {
-    scenario("none_images", &["R-STA-1", "R-FN-4", "R-CTL-4"], Setup::outer(), async |rig| {
-        rig.provider.script(
-            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"}]}]},
+fn images_come_in_with_the_input_and_with_a_result(harness: Harness) {
+    scenario(
+        "none_images",
+        &["R-STA-1", "R-FN-4", "R-CTL-4"],
+        Setup::outer()
+            .of(harness)
+            .needing_under(v1::Placement::None, v1::Capability::FunctionResultImages)
+            .needing_under(v1::Placement::None, v1::Capability::MessageImages),
+        async |rig| {
+            rig.provider.script(
+                r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"}]}]},
                 {"play": [{"text": {"chunks": ["Red, and gray."]}}]}]"#,
-        )?;
-        let session = rig.session_nowhere().await?;
-        let ready = rig.prepare(&session, configuration(rig, "gpt-5.5", &["lookup"])).await?;
-        let image = |media_type: &str, data: &[u8]| v1::Image { media_type: media_type.into(), data: data.to_vec() };
-        let red = v1::InputPart { part: Some(v1::input_part::Part::Image(image("image/png", RED_PNG))) };
-        session.start(&ready, "t-1", [text_input("What is"), vec![red]].concat()).await?;
-        let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
-        seen.call(&mut events).await?;
-        let gray = v1::OutputPart { part: Some(v1::output_part::Part::Image(image("image/jpeg", GRAY_JPEG))) };
-        let parts = v1::function_output::Value::Parts(v1::OutputParts { parts: vec![gray] });
-        let output = Some(v1::FunctionOutput { value: Some(parts) });
-        session.submit(vec![v1::FunctionResult { output, ..text_result("t-1", "c1", "") }]).await?;
-        seen.to_the_end(&mut events).await?.completed()?;
-        let newest = rig.provider.model_requests().pop().context("no request")?;
-        assert!(newest.body.contains(RED_PNG_URL), "{}", newest.body);
-        assert!(
-            newest.output("c1").is_some_and(|output| output.to_string().contains(GRAY_JPEG_URL)),
-            "{}",
-            newest.body
-        );
-        nothing_is_there(rig)
-    });
+            )?;
+            let session = rig.session_nowhere().await?;
+            let ready = rig.prepare(&session, configuration(rig, harness.model(), &["lookup"])).await?;
+            let image =
+                |media_type: &str, data: &[u8]| v1::Image { media_type: media_type.into(), data: data.to_vec() };
+            let red = v1::InputPart { part: Some(v1::input_part::Part::Image(image("image/png", RED_PNG))) };
+            session.start(&ready, "t-1", [text_input("What is"), vec![red]].concat()).await?;
+            let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
+            seen.call(&mut events).await?;
+            let gray = v1::OutputPart { part: Some(v1::output_part::Part::Image(image("image/jpeg", GRAY_JPEG))) };
+            let parts = v1::function_output::Value::Parts(v1::OutputParts { parts: vec![gray] });
+            let output = Some(v1::FunctionOutput { value: Some(parts) });
+            session.submit(vec![v1::FunctionResult { output, ..text_result("t-1", "c1", "") }]).await?;
+            seen.to_the_end(&mut events).await?.completed()?;
+            let newest = rig.provider.model_requests().pop().context("no request")?;
+            assert_eq!(newest.newest_input(), ["What is", RED_PNG_URL]);
+            assert!(
+                newest.output("c1").is_some_and(|output| output.to_string().contains(GRAY_JPEG_URL)),
+                "{}",
+                newest.body
+            );
+            nothing_is_there(rig)
+        },
+    );
 }
 
-#[test]
-fn a_cancelled_turn_settles_and_the_next_one_works() {
-    scenario("none_cancel", &["R-CAN-1", "R-CAN-3", "R-CTL-4"], Setup::outer(), async |rig| {
-        rig.provider.script(
-            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"}]}]},
+fn a_cancelled_turn_settles_and_the_next_one_works(harness: Harness) {
+    scenario(
+        "none_cancel",
+        &["R-CAN-1", "R-CAN-3", "R-CTL-4"],
+        Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::EnvironmentNone),
+        async |rig| {
+            rig.provider.script(
+                r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"}]}]},
                 {"play": [{"text": {"chunks": ["Here."]}}]}]"#,
-        )?;
-        let session = rig.session_nowhere().await?;
-        let mut events = rig.start_turn(&session, configuration(rig, "gpt-5.5", &["lookup"]), "t-1", "look").await?;
-        let mut seen = Observed::default();
-        seen.call(&mut events).await?;
-        assert_eq!(session.cancel("t-1", None).await?.outcome(), CancelOutcome::Settled);
-        let end = seen.to_the_end(&mut events).await?.end()?.clone();
-        assert_eq!((end.status(), end.cause()), (v1::TurnStatus::Cancelled, v1::EndCause::Requested));
-        let ready = rig.prepare(&session, configuration(rig, "gpt-5.5", &["lookup"])).await?;
-        assert!(ready.reused);
-        let next = rig.turn_with(&session, &ready, "t-2", "again").await?;
-        next.completed()?;
-        assert_eq!(next.messages(), ["Here."]);
-        nothing_is_there(rig)
-    });
+            )?;
+            let session = rig.session_nowhere().await?;
+            let mut events =
+                rig.start_turn(&session, configuration(rig, harness.model(), &["lookup"]), "t-1", "look").await?;
+            let mut seen = Observed::default();
+            seen.call(&mut events).await?;
+            assert_eq!(session.cancel("t-1", None).await?.outcome(), CancelOutcome::Settled);
+            let end = seen.to_the_end(&mut events).await?.end()?.clone();
+            assert_eq!((end.status(), end.cause()), (v1::TurnStatus::Cancelled, v1::EndCause::Requested));
+            let ready = rig.prepare(&session, configuration(rig, harness.model(), &["lookup"])).await?;
+            assert!(ready.reused);
+            let next = rig.turn_with(&session, &ready, "t-2", "again").await?;
+            next.completed()?;
+            assert_eq!(next.messages(), ["Here."]);
+            nothing_is_there(rig)
+        },
+    );
 }
 
-#[test]
-fn a_release_removes_the_home_with_the_directory() {
-    scenario("none_release", &["R-ASG-4", "R-CAP-2", "R-CTL-4"], Setup::outer(), async |rig| {
-        let session: Session = rig.session_nowhere().await?;
-        let mut events = rig.start_turn(&session, configuration(rig, "gpt-5.5", &[]), "t-1", "hello").await?;
-        Observed::default().to_the_end(&mut events).await?.completed()?;
-        assert_eq!(directories(rig)?.len(), 1);
-        let released = session.release(true).await?;
-        assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, true));
-        assert_eq!(directories(rig)?, Vec::<PathBuf>::new());
-        Ok(())
-    });
+fn a_release_removes_the_home_with_the_directory(harness: Harness) {
+    scenario(
+        "none_release",
+        &["R-ASG-4", "R-CAP-2", "R-CTL-4"],
+        Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::HomeRemoval),
+        async |rig| {
+            let session: Session = rig.session_nowhere().await?;
+            let mut events = rig.start_turn(&session, configuration(rig, harness.model(), &[]), "t-1", "hello").await?;
+            Observed::default().to_the_end(&mut events).await?.completed()?;
+            assert_eq!(directories(rig)?.len(), 1);
+            let released = session.release(true).await?;
+            assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, true));
+            assert_eq!(directories(rig)?, Vec::<PathBuf>::new());
+            Ok(())
+        },
+    );
 }
