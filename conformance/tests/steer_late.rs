@@ -21,6 +21,7 @@ const LONG: u64 = 200;
 /// The latest moment of an input, behind the last word of the model.
 const LATEST_US: u64 = 20_000;
 
+#[expect(clippy::print_stdout, reason = "it says which moments were met")]
 fn a_late_input_is_read_in_its_own_turn_or_never(harness: Harness) {
     let rounds = if is_long() { LONG } else { ROUNDS };
     scenario(

@@ -93,7 +93,7 @@ pub(in crate::provider) fn newest_input(body: &Value) -> Vec<String> {
     let written =
         |message: &Value| -> Vec<String> { blocks(&message["content"]).iter().filter_map(by_a_user).collect() };
     let users = messages.filter(|message| message["role"] == "user").map(written);
-    users.filter(|written| !written.is_empty()).last().unwrap_or_default()
+    users.rev().find(|written| !written.is_empty()).unwrap_or_default()
 }
 
 /// A block as a user wrote it; behind an image stands a text with the path of its copy.

@@ -45,8 +45,8 @@ impl Request {
 
 /// The texts and the addresses of images in the newest message of a user.
 pub(in crate::provider) fn newest_input(body: &Value) -> Vec<String> {
-    let items = body["input"].as_array().into_iter().flatten();
-    let newest = items.filter(|item| item["role"] == "user").next_back();
+    let mut items = body["input"].as_array().into_iter().flatten();
+    let newest = items.rfind(|item| item["role"] == "user");
     let parts = newest.and_then(|item| item["content"].as_array()).into_iter().flatten();
     let said = |part: &Value| match part["type"].as_str() {
         Some("input_text") => part["text"].as_str().map(str::to_owned),
