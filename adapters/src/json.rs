@@ -23,6 +23,8 @@ pub(crate) struct Taken {
 pub(crate) enum Numbers {
     /// Integers of 64 bits, signed or not, and whatever has a point or an exponent.
     Integer64,
+    /// What is the same number as a double that is written as short as it can be.
+    Binary64,
 }
 
 /// The most characters of a path in an error.
@@ -37,6 +39,8 @@ pub(crate) enum Flaw {
     TooDeep { limit: usize, path: String },
     #[error("has an integer outside of -2^63 to 2^64-1 at {path}")]
     Integer { path: String },
+    #[error("has a number that binary64 would change at {path}")]
+    Number { path: String },
     #[error("has a member twice at {path}")]
     Duplicate { path: String },
     #[error("has a string that is no Unicode text at {path}")]
@@ -99,6 +103,12 @@ pub(crate) fn members(text: &str) -> Result<Vec<(String, &RawValue)>, serde_json
     deserializer.deserialize_map(Members)
 }
 
+/// The elements of an array.
+pub(crate) fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    deserializer.deserialize_seq(Elements)
+}
+
 fn visit(text: &str, left: usize, taken: Taken, path: &mut Path) -> Result<(), Flaw> {
     match text.as_bytes().first() {
         Some(b'{') => {
@@ -119,8 +129,7 @@ fn visit(text: &str, left: usize, taken: Taken, path: &mut Path) -> Result<(), F
         Some(b'[') => {
             let left =
                 left.checked_sub(1).ok_or_else(|| Flaw::TooDeep { limit: taken.depth, path: path.to_string() })?;
-            let mut deserializer = serde_json::Deserializer::from_str(text);
-            let elements = deserializer.deserialize_seq(Elements).map_err(|error| Flaw::NotJson(error.to_string()))?;
+            let elements = elements(text).map_err(|error| Flaw::NotJson(error.to_string()))?;
             for (index, value) in elements.into_iter().enumerate() {
                 path.push(Step::Element(index));
                 visit(value.get(), left, taken, path)?;
@@ -131,10 +140,15 @@ fn visit(text: &str, left: usize, taken: Taken, path: &mut Path) -> Result<(), F
             serde_json::from_str::<String>(text).map_err(|_| Flaw::NotText { path: path.to_string() })?;
         }
         Some(b'-' | b'0'..=b'9') => {
-            let Numbers::Integer64 = taken.numbers;
             let integer = !text.contains(['.', 'e', 'E']);
-            if integer && text.parse::<i64>().is_err() && text.parse::<u64>().is_err() {
-                return Err(Flaw::Integer { path: path.to_string() });
+            match taken.numbers {
+                Numbers::Integer64 if integer && text.parse::<i64>().is_err() && text.parse::<u64>().is_err() => {
+                    return Err(Flaw::Integer { path: path.to_string() });
+                }
+                Numbers::Binary64 if !survives_binary64(text) => {
+                    return Err(Flaw::Number { path: path.to_string() });
+                }
+                Numbers::Integer64 | Numbers::Binary64 => {}
             }
         }
         Some(_) | None => {}
@@ -142,20 +156,57 @@ fn visit(text: &str, left: usize, taken: Taken, path: &mut Path) -> Result<(), F
     Ok(())
 }
 
-#[derive(Default)]
-struct Path(Vec<Step>);
+/// Whether a number is mathematically the same once it was read as a double and written as short as that can be.
+fn survives_binary64(text: &str) -> bool {
+    let Ok(double) = text.parse::<f64>() else { return false };
+    let Some(meant) = Decimal::of(text) else { return false };
+    double.is_finite() && Decimal::of(&format!("{double:e}")) == Some(meant)
+}
 
-enum Step {
+/// A decimal number without its sign, which no double changes: its digits without zeros at either end, and the power of ten of the last one.
+#[derive(PartialEq, Eq)]
+struct Decimal {
+    digits: String,
+    exponent: i64,
+}
+
+impl Decimal {
+    /// None where the exponent is beyond all doubles.
+    fn of(text: &str) -> Option<Self> {
+        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let all = format!("{}{fraction}", whole.trim_start_matches('-'));
+        let digits = all.trim_start_matches('0').trim_end_matches('0').to_owned();
+        if digits.is_empty() {
+            return Some(Self { digits, exponent: 0 });
+        }
+        let zeros = all.len() - all.trim_end_matches('0').len();
+        let shift = i64::try_from(zeros).ok()?.checked_sub(i64::try_from(fraction.len()).ok()?)?;
+        let exponent = exponent.parse::<i64>().ok()?.checked_add(shift)?;
+        Some(Self { digits, exponent })
+    }
+}
+
+/// Where in a JSON text something is.
+#[derive(Default)]
+pub(crate) struct Path(Vec<Step>);
+
+/// One step from a value to one in it.
+pub(crate) enum Step {
+    /// A member of an object.
     Member(String),
+    /// An element of an array.
     Element(usize),
 }
 
 impl Path {
-    fn push(&mut self, step: Step) {
+    /// Goes into a value.
+    pub(crate) fn push(&mut self, step: Step) {
         self.0.push(step);
     }
 
-    fn pop(&mut self) {
+    /// Goes back to the value that holds it.
+    pub(crate) fn pop(&mut self) {
         self.0.pop();
     }
 }
@@ -286,6 +337,42 @@ mod tests {
         ] {
             assert_eq!(told(schema), want);
         }
+    }
+
+    #[test]
+    fn numbers_that_a_double_does_not_hold_are_found() {
+        for (number, survives) in [
+            ("0", true),
+            ("-0", true),
+            ("-0.0", true),
+            ("0e99999999999999999999", true),
+            ("1.50", true),
+            ("100e-2", true),
+            ("1e2", true),
+            ("0.1", true),
+            ("123456789012345678", false),
+            ("12345678901234567890", false),
+            ("9007199254740992", true),
+            ("9007199254740993", false),
+            ("1e22", true),
+            ("1e23", true),
+            ("10000000000000000000000000", true),
+            ("0.1000000000000000055511151231257827", false),
+            ("5e-324", true),
+            ("4e-324", false),
+            ("1e-400", false),
+            ("1e400", false),
+            ("-1.7976931348623157e308", true),
+            ("1e99999999999999999999", false),
+            ("1e-99999999999999999999", false),
+            ("18446744073709551616", false),
+            ("18446744073709552000", true),
+        ] {
+            assert_eq!(survives_binary64(number), survives, "{number}");
+        }
+        let taken = Taken { depth: 8, numbers: Numbers::Binary64 };
+        let flaw = super::check_parameters(r#"{"properties":{"a":{"enum":[1,1e400]}}}"#, taken).unwrap_err();
+        assert_eq!(flaw.to_string(), "has a number that binary64 would change at $.properties.a.enum[1]");
     }
 
     #[test]

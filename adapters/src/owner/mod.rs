@@ -217,16 +217,18 @@ impl<N: Native> Owner<N> {
         let due = self.next_due();
         // CANCEL: each arm keeps what it has when another one wins: channels and the line reader by themselves, the background work because it
         // is only borrowed.
+        // ORDER: an interrupt that is there goes before an input that is ready to be written (R-CAN-1), and a flood of lines holds up nothing.
         tokio::select! {
+            biased;
             order = self.orders.recv(), if !self.orphaned => Happened::Ordered(order),
-            line = self.lines.next(), if !self.life.silent => Happened::Read(line),
             Some(written) = self.writes.next(), if !self.writes.is_empty() => Happened::Written(written),
             done = working(&mut self.background), if self.background.is_some() => {
                 self.background = None;
                 Happened::Done(done)
             }
-            exit = self.control.exited(), if self.life.exit.is_none() => Happened::Exited(exit),
             () = time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happened::Due,
+            exit = self.control.exited(), if self.life.exit.is_none() => Happened::Exited(exit),
+            line = self.lines.next(), if !self.life.silent => Happened::Read(line),
         }
     }
 

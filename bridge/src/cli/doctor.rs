@@ -36,8 +36,8 @@ pub(crate) struct HarnessFound {
     pub(crate) qualified: bool,
     /// Why it cannot be used and what to do; `None` when it can.
     pub(crate) unusable: Option<String>,
-    /// What an operator has to know who uses it, where there is something.
-    pub(crate) warning: Option<String>,
+    /// What an operator has to know who uses it.
+    pub(crate) warnings: Vec<String>,
     /// What is declared for it: each placement with its capabilities.
     pub(crate) declared: Vec<(&'static str, Vec<String>)>,
 }
@@ -60,7 +60,7 @@ impl DoctorReport {
     }
 }
 
-/// The report for a person: one line for each thing, and for each Harness four, one more where there is a warning, and one for each placement.
+/// The report for a person: one line for each thing, and for each Harness four, and one for each warning and each placement.
 pub(crate) fn render(report: &DoctorReport) -> String {
     let mut text = String::new();
     for harness in &report.harnesses {
@@ -75,7 +75,7 @@ pub(crate) fn render(report: &DoctorReport) -> String {
         line(&mut text, "  path", &path);
         line(&mut text, "  version", &version);
         line(&mut text, "  usable", &usable);
-        if let Some(warning) = &harness.warning {
+        for warning in &harness.warnings {
             line(&mut text, "  warning", warning);
         }
         for (placement, capabilities) in &harness.declared {
@@ -121,7 +121,7 @@ mod tests {
                 version: Some("0.171.0".into()),
                 qualified: true,
                 unusable: None,
-                warning: None,
+                warnings: Vec::new(),
                 declared: vec![("none", vec!["usage".into()]), ("workspace", vec!["usage".into(), "steering".into()])],
             }],
             isolation: fine("native (default outside of a container)"),
@@ -187,7 +187,7 @@ mod tests {
             version: None,
             qualified: false,
             unusable: Some("no program claude on the PATH; set claude_code.program".into()),
-            warning: Some("its key can be read".into()),
+            warnings: vec!["its key can be read".into()],
             declared: vec![("none", Vec::new()), ("workspace", Vec::new())],
         };
         report.harnesses.insert(0, missing);

@@ -21,6 +21,10 @@ const KEY_BESIDE_TOOLS: [&str; 1] = ["claude_code"];
 const KEY_WARNING: &str = "the model key stands in the environment of its process, and on a workspace whatever the model runs can read it; give it \
      a key that may be seen there";
 
+/// Why a Harness may have no workspace where another one has, and what to do.
+const NO_SANDBOX: &str = "it has no sandbox of its own, so it is not run on a workspace; set isolation to outer where the machine or the container \
+     around the bridge keeps it apart";
+
 /// Capabilities by the names of the contract.
 fn names(of: &[Proved]) -> Vec<String> {
     let name = |proved: &Proved| service::capability(proved.capability()).as_str_name().to_lowercase();
@@ -64,6 +68,13 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
 /// What a declaration says of its Harness.
 fn found(of: Declaration) -> HarnessFound {
     let declared = vec![("none", names(&of.none)), ("workspace", names(&of.workspace))];
+    let mut warnings = Vec::new();
+    if KEY_BESIDE_TOOLS.contains(&of.kind) {
+        warnings.push(KEY_WARNING.to_owned());
+    }
+    if of.isolation == Isolation::Native && of.workspace.is_empty() {
+        warnings.push(NO_SANDBOX.to_owned());
+    }
     let unusable = match of.availability {
         Availability::Available => None,
         Availability::Unavailable { reason } => Some(reason),
@@ -74,7 +85,7 @@ fn found(of: Declaration) -> HarnessFound {
         version: of.version,
         qualified: of.qualified,
         unusable,
-        warning: KEY_BESIDE_TOOLS.contains(&of.kind).then(|| KEY_WARNING.into()),
+        warnings,
         declared,
     }
 }

@@ -1,0 +1,206 @@
+//! What Claude Code supports, and what is switched off in it (R-CAP-1, R-CAP-2).
+
+use super::{KIND, Settings, functions};
+use crate::{
+    harness::{
+        Availability,
+        Capability::{
+            self, EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
+            MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
+            StructuredOutput, ToolSearch, Usage,
+        },
+        Declaration, FunctionNames, Isolation, JsonFidelity, Limits, ModelProtocol, Proved, WebSearchMode,
+    },
+    probe::Found,
+};
+
+/// The version on which everything here was proved (R-CAP-5).
+pub(super) const QUALIFIED: &str = "2.1.332";
+
+/// Native rule for names of functions: other characters become `_` in what the model reads.
+pub(super) use crate::admission::NAME_PATTERN;
+
+/// Native limit for names of functions: a tool's name has at most 128 bytes, and Claude Code puts [`super::inventory::PREFIX`] before it. It drops
+/// a function with a longer name without a word.
+pub(super) const NAME_BYTES: usize = 112;
+
+/// Native limit for descriptions of functions, in UTF-16 code units; what is longer is cut.
+pub(super) const DESCRIPTION: usize = 4096;
+
+/// Names of Claude Code's own tools, with what the bridge does not offer and with those that it needs itself. A function of the same name would
+/// not be lost, but the two could not be told apart by the people who read them.
+pub(super) const RESERVED: &[&str] = &[
+    "Agent",
+    "Artifact",
+    "AskUserQuestion",
+    "Bash",
+    "CronCreate",
+    "CronDelete",
+    "CronList",
+    "DeferredToolPlaceholder",
+    "Edit",
+    "EnterPlanMode",
+    "EnterWorktree",
+    "ExitPlanMode",
+    "ExitWorktree",
+    "Glob",
+    "Grep",
+    "LSP",
+    "ListAgents",
+    "ListMcpResourcesTool",
+    "Monitor",
+    "NotebookEdit",
+    "PushNotification",
+    "Read",
+    "ReadMcpResourceDirTool",
+    "ReadMcpResourceTool",
+    "RemoteTrigger",
+    "ReportFindings",
+    "ScheduleWakeup",
+    "SendMessage",
+    "Skill",
+    "StructuredOutput",
+    "Task",
+    "TaskCreate",
+    "TaskGet",
+    "TaskList",
+    "TaskStop",
+    "TaskUpdate",
+    "TodoWrite",
+    "ToolSearch",
+    "WebFetch",
+    "WebSearch",
+    "Workflow",
+    "Write",
+];
+
+/// What the arguments, the environment and the list of tools switch off beyond what phones home.
+pub(super) const SWITCHED_OFF: &[&str] = &[
+    "agents",
+    "background_tasks",
+    "memories",
+    "peers",
+    "plan_mode",
+    "project_settings",
+    "schedules",
+    "user_questions",
+    "workflows",
+];
+
+/// A capability with the scenario that proved it under `none`, and on a workspace.
+type Row = (Capability, Option<&'static str>, Option<&'static str>);
+
+/// Every capability that is declared, with the scenario that proved it under the placement `none` and the one that did on a workspace (R-CAP-3);
+/// where there is none, the capability is not declared for that placement.
+const PROVED: &[Row] = &[
+    (EnvironmentNone, Some("placement_none::none_offers"), None),
+    (LocalEnvironment, None, Some("turns_tools::tool_command")),
+    (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
+    (ParallelFunctionCalls, Some("placement_none::none_functions"), Some("turns_functions::function_parallel")),
+    (Steering, Some("placement_none::none_steer"), Some("turns_steer::steer_stream")),
+    (FunctionResultImages, Some("placement_none::none_images"), Some("functions_results::function_images")),
+    (MessageImages, Some("placement_none::none_images"), Some("messages_images::message_images")),
+    (StructuredOutput, Some("output_schema::output_schema_nowhere"), Some("output_schema::output_schema_sent")),
+    (ToolSearch, Some("claude_tool_search::tool_search_none"), Some("claude_tool_search::tool_search_workspace")),
+    (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
+    (
+        NativeSessionRecovery,
+        Some("resume_reconciled::reconciled_nowhere"),
+        Some("resume_reconciled::reconciled_completed"),
+    ),
+    (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
+    (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
+    (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
+];
+
+/// The column of a placement.
+fn proved(placement: fn(&Row) -> Option<&'static str>) -> Vec<Proved> {
+    PROVED.iter().filter_map(|row| placement(row).map(|scenario| Proved::by(row.0, scenario))).collect()
+}
+
+/// The declaration for what was found on this machine. Claude Code has no sandbox of its own, so it supports a workspace only where something
+/// around the bridge isolates it (R-PLC-1).
+pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
+    let Found { program, version, trouble } = found;
+    let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
+    Declaration {
+        kind: KIND,
+        qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
+        version,
+        availability,
+        none: proved(|(_, none, _)| *none),
+        workspace: match settings.isolation {
+            Isolation::Outer => proved(|(_, _, workspace)| *workspace),
+            Isolation::Native => Vec::new(),
+        },
+        limits: Limits {
+            function_names: FunctionNames {
+                pattern: NAME_PATTERN,
+                max_bytes: NAME_BYTES,
+                reserved: RESERVED,
+                reserved_prefixes: &[],
+            },
+            model_protocols: vec![ModelProtocol::Messages],
+            // A call says where its arguments are the model's own text.
+            argument_fidelity: JsonFidelity::Binary64,
+            // Branches at the root are merged into one object, names that are integers go first.
+            schema_fidelity: JsonFidelity::LossySchema,
+            integer_64: false,
+            // Its own limit is as far as it can be set: 24 days.
+            native_call_timeout: None,
+            binary64: true,
+            description_characters: Some(DESCRIPTION),
+            failed_result_images: false,
+            web_search_modes: vec![WebSearchMode::Disabled, WebSearchMode::Live],
+            // It leaves such a text out, and asks the model nothing.
+            refuses_blank_messages: true,
+            result_characters: Some(functions::RESULT_TEXT),
+        },
+        switched_off: SWITCHED_OFF.to_vec(),
+        isolation: settings.isolation,
+        // It reads no settings of a project.
+        trust_workspace: false,
+        program,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::claude_code::inventory;
+
+    fn declared(isolation: Isolation, version: &str, trouble: Option<&str>) -> Declaration {
+        let settings = Settings::new(PathBuf::from("/keeper"), isolation);
+        let program = Some(PathBuf::from("/claude"));
+        declare(&settings, Found { program, version: Some(version.into()), trouble: trouble.map(Into::into) })
+    }
+
+    #[test]
+    fn lists_are_sorted_for_look_up_and_for_readers() {
+        for list in [RESERVED, SWITCHED_OFF] {
+            assert!(list.is_sorted(), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_name_is_that_of_a_tool_less_what_stands_before_it() {
+        assert_eq!(NAME_BYTES + inventory::PREFIX.len(), 128);
+    }
+
+    #[test]
+    fn only_the_proved_version_is_qualified() {
+        assert!(declared(Isolation::Outer, QUALIFIED, None).qualified);
+        let newer = declared(Isolation::Outer, "2.2.0", None);
+        assert!(!newer.qualified && newer.availability == Availability::Available);
+        assert!(!declared(Isolation::Outer, QUALIFIED, Some("no luck")).qualified);
+    }
+
+    #[test]
+    fn a_workspace_needs_somebody_else_to_isolate_it() {
+        let native = declared(Isolation::Native, QUALIFIED, None);
+        assert!(native.workspace.is_empty() && native.availability == Availability::Available);
+        assert_eq!(native.none, declared(Isolation::Outer, QUALIFIED, None).none);
+    }
+}

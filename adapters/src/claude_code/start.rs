@@ -1,0 +1,181 @@
+//! From a launch to a ready Executor: the folders, the look at a schema, the process, `initialize` (R-PRE-1, R-PRE-2, R-PRE-4). No model input is
+//! sent. Whatever fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use tokio::time;
+use tokio_util::task::TaskTracker;
+
+use super::{
+    Settings, admission,
+    config::{self, Folders, Unchecked},
+    executor::{Conversation, Opened},
+    inventory::Inventory,
+    wire::{self, Line, write},
+};
+use crate::{
+    harness::{Executor, HistoryFault, Launch, Placement, PrepareError},
+    native::{
+        environment::Environment,
+        lock::LockError,
+        process::{self, ExitStatus},
+    },
+    owner::{Opening, Trouble, start, unstarted},
+    probe::Found,
+};
+
+/// Held while a process has the Session's native history (R-PRE-4).
+const LOCK: &str = "claude.lock";
+
+/// Where Claude Code keeps its state within the home of a Session.
+pub(super) fn state(home: &Path) -> PathBuf {
+    home.join("claude")
+}
+
+/// Prepares an Executor.
+pub(super) async fn prepare(
+    settings: &Settings,
+    found: Found,
+    launch: Launch,
+    tasks: &TaskTracker,
+) -> Result<Executor, PrepareError> {
+    let Found { program: Some(program), version, trouble: None } = found else {
+        let trouble = found.trouble.unwrap_or_else(|| "claude was not found".to_owned());
+        return Err(unstarted("spawn", trouble));
+    };
+    let configuration = &*launch.configuration;
+    let empty = launch.home.join("empty");
+    let directory = match &configuration.placement {
+        Placement::Workspace { directory, .. } => launch.workspace.as_deref().unwrap_or(directory),
+        Placement::None => &empty,
+    };
+    let inventory = Inventory::of(configuration);
+    let request =
+        config::initialize(configuration).map_err(|refused| unstarted("configuration", refused.to_string()))?;
+    if directory != empty {
+        start::still_there(directory).map_err(|message| unstarted("workspace", message))?;
+    }
+    let (user, state) = (launch.home.join("user"), state(&launch.home));
+    let folders = Folders { user: &user, state: &state, temporary: &launch.temporary, runtime: &launch.temporary };
+    make_folders([&*user, &*state, &*empty])
+        .map_err(|error| unstarted("spawn", format!("make the folders of claude: {error}")))?;
+    let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
+        history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
+        ..unstarted("session", error.to_string())
+    })?;
+
+    let process = |args, directory: &Path, environment: Environment| process::Launch {
+        keeper: settings.keeper.clone(),
+        program: program.clone(),
+        args,
+        directory: directory.to_owned(),
+        environment,
+        mark: launch.mark.clone(),
+        grace: settings.limits.term_grace,
+    };
+    if let Some(schema) = &configuration.controls.output_schema {
+        let schema =
+            admission::output_schema(schema).map_err(|refused| unstarted("configuration", refused.to_string()))?;
+        if let Some(arguments) = config::schema_check(&schema) {
+            let apart = launch.temporary.join("schema");
+            make_folders([&*apart]).map_err(|error| unstarted("schema", error.to_string()))?;
+            let folders = Folders { state: &apart, ..folders };
+            let environment = config::environment(configuration, &inventory, folders, None);
+            look_at_schema(process(arguments, &empty, environment), settings).await?;
+        }
+    }
+
+    let id = match &launch.resume {
+        Some(resume) => resume.native_session_id.clone(),
+        None => uuid::Uuid::now_v7().to_string(),
+    };
+    let conversation = match &launch.resume {
+        Some(_) => config::Conversation::Resumed(&id),
+        None => config::Conversation::New(&id),
+    };
+    let arguments = config::arguments(configuration, &inventory, conversation);
+    let environment = config::environment(configuration, &inventory, folders, launch.model_key.as_ref());
+    let package = program.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_else(|| program.clone());
+    let process = process(arguments, directory, environment);
+    let mut opening = Opening::start("claude", settings, &launch, process, wire::is_read)
+        .await
+        .map_err(|error| unstarted("spawn", error.to_string()))?;
+    let told = match initialize(&mut opening, &request).await {
+        Ok(told) => told,
+        Err(trouble) => return Err(opening.fail("initialize", trouble).await),
+    };
+    let native = Conversation::new(Opened {
+        id: id.clone(),
+        home: state.clone(),
+        inventory,
+        functions: configuration.functions.iter().map(|function| function.name.clone()).collect(),
+        is_structured: configuration.controls.output_schema.is_some(),
+    });
+    let (orders, reports, keeper) = opening.own(native, lock, package, tasks).await?;
+    let version = told.or(version).unwrap_or_default();
+    Ok(Executor { orders, reports, version, native_session_id: id, settings: config::settings(), keeper })
+}
+
+fn make_folders<const N: usize>(folders: [&Path; N]) -> io::Result<()> {
+    folders.into_iter().try_for_each(start::make_folder)
+}
+
+/// Has Claude Code itself look at a schema of final answers, in a process that does nothing else.
+async fn look_at_schema(process: process::Launch, settings: &Settings) -> Result<(), PrepareError> {
+    let step = "schema";
+    let process::Process { stdin, stdout, mut control } =
+        process::spawn(process).map_err(|error| unstarted(step, error.to_string()))?;
+    // It has nothing to do, and leaves once it has looked. What it writes nobody reads; it is less than a pipe holds.
+    drop(stdin);
+    let ended = time::timeout(settings.limits.start, control.exited()).await;
+    drop(stdout);
+    let Ok(exit) = ended else {
+        let limit = settings.limits.start.as_millis();
+        return Err(unstarted(step, format!("claude did not look at the schema within {limit} ms")));
+    };
+    match config::schema_checked(exit.status, &control.stderr_tail()) {
+        Ok(()) => Ok(()),
+        Err(Unchecked::Refused(refused)) => Err(unstarted(step, refused.to_string())),
+        Err(Unchecked::Failed(status)) => {
+            let how = match status {
+                ExitStatus::Code(code) => format!("exit code {code}"),
+                ExitStatus::Signal(signal) => format!("signal {signal}"),
+            };
+            Err(unstarted(step, format!("claude ended with {how} when it was to look at the schema")))
+        }
+    }
+}
+
+/// `initialize`; gives the version that the process says it has. What it asks meanwhile is declined.
+async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> Result<Option<String>, Trouble> {
+    #[derive(Deserialize)]
+    struct Initialized {
+        claude_code_version: Option<String>,
+    }
+    const ID: &str = "initialize";
+    opening.write(write::request(ID, request))?;
+    loop {
+        let line = opening.line().await?;
+        match wire::read(&line) {
+            Ok(Some(Line::Response(response))) if response.request_id == ID => {
+                if !response.success {
+                    return Err(Trouble::Refused(response.error.unwrap_or_default()));
+                }
+                let told = response.response.map(|told| serde_json::from_str::<Initialized>(told.get()));
+                let told = told.transpose().map_err(|error| Trouble::Broken(format!("unexpected answer: {error}")))?;
+                return Ok(told.and_then(|told| told.claude_code_version));
+            }
+            // A start that failed: the process says why, and leaves.
+            Ok(Some(Line::Result(result))) => {
+                return Err(Trouble::Refused(result.errors.join("; ")));
+            }
+            Ok(Some(Line::Request(request))) => opening.write(write::decline(&request))?,
+            Ok(_) => {}
+            Err(error) => tracing::debug!(column = error.column(), "skipped a line that does not fit"),
+        }
+    }
+}
