@@ -159,9 +159,8 @@ fn a_history_that_another_process_holds_is_locked(harness: Harness) {
         async |rig| {
             let (session, native, file) = past_session(rig).await?;
             let home = file.ancestors().find(|folder| folder.ends_with("home")).context("no home")?;
-            let locks = fs::read_dir(home)?.flatten().map(|entry| entry.path());
-            let lock =
-                locks.filter(|path| path.extension().is_some_and(|kind| kind == "lock")).next().context("no lock")?;
+            let mut locks = fs::read_dir(home)?.flatten().map(|entry| entry.path());
+            let lock = locks.find(|path| path.extension().is_some_and(|kind| kind == "lock")).context("no lock")?;
             let lock = File::options().write(true).open(lock)?;
             lock.lock()?;
             unavailable(rig, &session, &native, "locked").await?;
