@@ -19,6 +19,10 @@ use proto::v1::{self, CancelOutcome, Capability, ReleaseOutcome, event::Kind};
 use serde_json::Value;
 
 for_each_harness!(
+    the_model_is_offered_what_is_declared_and_nothing_else,
+    a_model_that_asks_for_native_tools_all_the_same_touches_nothing,
+    a_resumed_session_is_offered_the_same_and_still_touches_nothing,
+    an_input_is_added_to_a_turn_that_runs,
     functions_are_answered_side_by_side,
     text_and_usage_are_observed,
     images_come_in_with_the_input_and_with_a_result,
@@ -50,10 +54,18 @@ fn offered(rig: &Rig, model: &str) -> anyhow::Result<BTreeSet<String>> {
     Ok(tools.into_iter().filter(|tool| tool != "web_search").collect())
 }
 
+/// Models that are offered their tools in different ways.
+fn some_models(harness: Harness) -> &'static [&'static str] {
+    match harness {
+        Harness::Codex => &MODELS,
+        Harness::ClaudeCode => &["claude-sonnet-4-5", "claude-opus-5-5", "private-model"],
+    }
+}
+
 /// The models above, and where there is time all of the bundled catalogue.
 fn models(rig: &Rig) -> anyhow::Result<Vec<String>> {
-    let mut models: Vec<_> = MODELS.map(str::to_owned).into();
-    if is_long() {
+    let mut models: Vec<_> = some_models(rig.kind()).iter().map(|&model| model.to_owned()).collect();
+    if is_long() && rig.kind() == Harness::Codex {
         let home = rig.place().root().join("bundled");
         fs::create_dir_all(&home)?;
         let mut codex = Command::new(codex()?);
@@ -88,45 +100,56 @@ fn nothing_is_there(rig: &Rig) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[test]
-fn the_model_is_offered_what_is_declared_and_nothing_else() {
+fn the_model_is_offered_what_is_declared_and_nothing_else(harness: Harness) {
     let rules = ["R-CTL-4", "R-CTL-2", "R-FN-1", "R-PRE-6", "R-CAP-1"];
-    scenario("none_offers", &rules, Setup::outer().only(CATALOGUE), async |rig| {
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        let declared = info.harnesses[0].none().collect::<Vec<_>>();
-        assert!(declared.contains(&Capability::EnvironmentNone), "{declared:?}");
-        assert!(!declared.contains(&Capability::LocalEnvironment), "{declared:?}");
-        fs::write(rig.workspace().join("AGENTS.md"), "CANARY-OF-THE-WORKSPACE")?;
-        let models = models(rig)?;
-        for functions in [&["lookup", "alpha"] as &[_], &[]] {
-            // A Session each, and two models at a time: the machine may have room for no more.
-            for models in models.chunks(2) {
-                let rig = &*rig;
-                try_join_all(models.iter().map(async |model| -> anyhow::Result<()> {
-                    let session = rig.session_nowhere().await?;
-                    let mut events =
-                        rig.start_turn(&session, configuration(rig, model, functions), "t-1", "hello").await?;
-                    let seen = Observed::default().to_the_end(&mut events).await?;
-                    seen.completed().with_context(|| model.clone())?;
-                    anyhow::ensure!(offered(rig, model)? == names(functions), "{model}: {:?}", offered(rig, model)?);
-                    session.release(true).await?;
-                    Ok(())
-                }))
-                .await?;
+    scenario(
+        "none_offers",
+        &rules,
+        Setup::outer().of(harness).needing_under(v1::Placement::None, Capability::EnvironmentNone),
+        async |rig| {
+            let declared = rig.declaration().await?;
+            let declared = declared.none().collect::<Vec<_>>();
+            assert!(declared.contains(&Capability::EnvironmentNone), "{declared:?}");
+            assert!(!declared.contains(&Capability::LocalEnvironment), "{declared:?}");
+            for name in ["AGENTS.md", "CLAUDE.md"] {
+                fs::write(rig.workspace().join(name), "CANARY-OF-THE-WORKSPACE")?;
             }
-        }
-        let requests = rig.provider.model_requests();
-        assert_eq!(requests.len(), 2 * models.len());
-        for request in &requests {
-            assert!(!request.body.contains("CANARY-OF-THE-WORKSPACE"), "{}", request.body);
-            let workspace = rig.workspace().to_str().unwrap_or_default();
-            assert!(!request.body.contains(workspace), "{}", request.body);
-            // An absent control of the web search is native: Codex offers the hosted one where tools are offered one by one.
-            let searches = request.tools().contains(&"web_search".into());
-            assert_eq!(searches, SEARCHING.iter().any(|model| request.json()["model"] == *model), "{}", request.body);
-        }
-        Ok(())
-    });
+            let models = models(rig)?;
+            for functions in [&["lookup", "alpha"] as &[_], &[]] {
+                // A Session each, and two models at a time: the machine may have room for no more.
+                for models in models.chunks(2) {
+                    let rig = &*rig;
+                    try_join_all(models.iter().map(async |model| -> anyhow::Result<()> {
+                        let session = rig.session_nowhere().await?;
+                        let mut events =
+                            rig.start_turn(&session, configuration(rig, model, functions), "t-1", "hello").await?;
+                        let seen = Observed::default().to_the_end(&mut events).await?;
+                        seen.completed().with_context(|| model.clone())?;
+                        anyhow::ensure!(
+                            offered(rig, model)? == names(functions),
+                            "{model}: {:?}",
+                            offered(rig, model)?
+                        );
+                        session.release(true).await?;
+                        Ok(())
+                    }))
+                    .await?;
+                }
+            }
+            let requests = rig.provider.model_requests();
+            assert_eq!(requests.len(), 2 * models.len());
+            for request in &requests {
+                assert!(!request.body.contains("CANARY-OF-THE-WORKSPACE"), "{}", request.body);
+                let workspace = rig.workspace().to_str().unwrap_or_default();
+                assert!(!request.body.contains(workspace), "{}", request.body);
+                // An absent control of the web search is native: Codex offers the hosted one where tools are offered one by one.
+                let searches = request.tools().contains(&"web_search".into());
+                let native = harness == Harness::Codex && SEARCHING.contains(&&*request.model());
+                assert_eq!(searches, native, "{}", request.body);
+            }
+            Ok(())
+        },
+    );
 }
 
 /// Codex strikes this out of what its own catalogue says of one model, and not out of a catalogue that it is given, be it the same.
@@ -174,6 +197,14 @@ fn instructions(request: &Value) -> Option<String> {
     Some(first["content"][0]["text"].as_str()?.to_owned())
 }
 
+/// A model that is known, one that is offered its tools otherwise, and one that nobody knows.
+fn tried(harness: Harness) -> &'static [&'static str] {
+    match harness {
+        Harness::Codex => &["gpt-5.5", "gpt-6.2-sol", "private-model"],
+        Harness::ClaudeCode => some_models(harness),
+    }
+}
+
 /// What a model asks for that was offered none of it.
 const UNASKED: &str = r#"{"calls": [
         {"name": "exec_command", "call_id": "c1", "arguments": "{\"cmd\":\"touch WORK/exec.txt exec.txt\"}"},
@@ -183,19 +214,36 @@ const UNASKED: &str = r#"{"calls": [
     {"custom_call": {"name": "apply_patch", "call_id": "c5", "input": "*** Begin Patch\n*** Add File: WORK/patch.txt\n+x\n*** End Patch"}},
     {"custom_call": {"name": "exec", "call_id": "c6", "input": "await tools.exec_command({cmd: 'touch WORK/script.txt script.txt'})"}}"#;
 
+/// The same for Claude Code.
+const UNASKED_OF_CLAUDE: &str = r#"{"calls": [
+        {"name": "Bash", "call_id": "c1", "arguments": "{\"command\":\"touch WORK/bash.txt bash.txt\"}"},
+        {"name": "Write", "call_id": "c2", "arguments": "{\"file_path\":\"WORK/write.txt\",\"content\":\"x\"}"},
+        {"name": "Read", "call_id": "c3", "arguments": "{\"file_path\":\"WORK/../secret.png\"}"},
+        {"name": "WebFetch", "call_id": "c4", "arguments": "{\"url\":\"https://example.com/\",\"prompt\":\"x\"}"},
+        {"name": "Agent", "call_id": "c5", "arguments": "{\"description\":\"x\",\"prompt\":\"touch x\"}"},
+        {"name": "NotebookEdit", "call_id": "c6", "arguments": "{\"notebook_path\":\"WORK/x.ipynb\",\"new_source\":\"x\"}"}]}"#;
+
 /// The next Turn asks for all of it, and then says a word.
 fn asks_for_everything(rig: &Rig) -> anyhow::Result<()> {
-    let unasked = UNASKED.replace("WORK", rig.workspace().to_str().context("a path that is no text")?);
+    let unasked = match rig.kind() {
+        Harness::Codex => UNASKED,
+        Harness::ClaudeCode => UNASKED_OF_CLAUDE,
+    };
+    let unasked = unasked.replace("WORK", rig.workspace().to_str().context("a path that is no text")?);
     let play = format!(r#"[{{"play": [{unasked}]}}, {{"play": [{{"text": {{"chunks": ["Nothing."]}}}}]}}]"#);
     rig.provider.script(&play)
 }
 
-/// No output of a tool that ran: each is a refusal of Codex, which the model reads.
+/// No output of a tool that ran: each is a refusal of the Harness, which the model reads.
 fn all_refused(rig: &Rig, seen: &Observed) -> anyhow::Result<()> {
     let newest = rig.provider.model_requests().pop().context("no request")?;
     for call in ["c1", "c2", "c3", "c4", "c5", "c6"] {
         let output = newest.output(call).with_context(|| format!("{call} has no output"))?.to_string();
-        anyhow::ensure!(output.contains("unsupported"), "{call}: {output}");
+        let refused = match rig.kind() {
+            Harness::Codex => "unsupported",
+            Harness::ClaudeCode => "No such tool available",
+        };
+        anyhow::ensure!(output.contains(refused), "{call}: {output}");
     }
     let tools: Vec<_> =
         seen.kinds().filter(|kind| matches!(kind, Kind::ToolStarted(_) | Kind::ToolCompleted(_))).collect();
@@ -203,20 +251,25 @@ fn all_refused(rig: &Rig, seen: &Observed) -> anyhow::Result<()> {
     nothing_is_there(rig)
 }
 
-#[test]
-fn a_model_that_asks_for_native_tools_all_the_same_touches_nothing() {
-    scenario("none_unasked", &["R-CTL-4", "R-FN-11"], Setup::outer().only(CATALOGUE), async |rig| {
-        for model in ["gpt-5.5", "gpt-6.2-sol", "private-model"] {
-            asks_for_everything(rig)?;
-            let session = rig.session_nowhere().await?;
-            let mut events = rig.start_turn(&session, configuration(rig, model, &["lookup"]), "t-1", "hello").await?;
-            let seen = Observed::default().to_the_end(&mut events).await?;
-            seen.completed()?;
-            all_refused(rig, &seen).with_context(|| model.to_owned())?;
-            assert_eq!(seen.messages(), ["Nothing."]);
-        }
-        Ok(())
-    });
+fn a_model_that_asks_for_native_tools_all_the_same_touches_nothing(harness: Harness) {
+    scenario(
+        "none_unasked",
+        &["R-CTL-4", "R-FN-11"],
+        Setup::outer().of(harness).needing_under(v1::Placement::None, Capability::EnvironmentNone),
+        async |rig| {
+            for &model in tried(harness) {
+                asks_for_everything(rig)?;
+                let session = rig.session_nowhere().await?;
+                let mut events =
+                    rig.start_turn(&session, configuration(rig, model, &["lookup"]), "t-1", "hello").await?;
+                let seen = Observed::default().to_the_end(&mut events).await?;
+                seen.completed()?;
+                all_refused(rig, &seen).with_context(|| model.to_owned())?;
+                assert_eq!(seen.messages(), ["Nothing."]);
+            }
+            Ok(())
+        },
+    );
 }
 
 fn functions_are_answered_side_by_side(harness: Harness) {
@@ -263,35 +316,40 @@ fn functions_are_answered_side_by_side(harness: Harness) {
     );
 }
 
-#[test]
-fn a_resumed_session_is_offered_the_same_and_still_touches_nothing() {
+fn a_resumed_session_is_offered_the_same_and_still_touches_nothing(harness: Harness) {
     let rules = ["R-CTL-4", "R-PRE-4", "R-CAP-2", "R-FN-1"];
-    scenario("none_resume", &rules, Setup::outer().only(CATALOGUE), async |rig| {
-        let models = ["gpt-5.5", "gpt-6.2-sol", "private-model"];
-        let mut sessions = Vec::new();
-        for model in models {
-            let session = rig.session_nowhere().await?;
-            let mut events = rig.start_turn(&session, configuration(rig, model, &["lookup"]), "t-1", "hello").await?;
-            let seen = Observed::default().to_the_end(&mut events).await?;
-            seen.completed()?;
-            sessions.push((model, session, seen.native_session()?));
-        }
-        rig.daemon.terminate().await?;
-        rig.daemon = Daemon::start(rig.place()).await?;
-        for (model, session, native) in sessions {
-            let ready = rig.resume(&session, configuration(rig, model, &["lookup"]), &native).await?;
-            assert!(!ready.reused && !ready.settings_changed, "{ready:?}");
-            asks_for_everything(rig)?;
-            let seen = rig.turn_with(&session, &ready, "t-2", "and again").await?;
-            seen.completed()?;
-            assert_eq!(seen.native_session()?, native);
-            all_refused(rig, &seen).with_context(|| model.to_owned())?;
-            assert_eq!(offered(rig, model)?, names(&["lookup"]), "{model}");
-            let newest = rig.provider.model_requests().pop().context("no request")?;
-            assert!(newest.body.contains("hello"), "{}", newest.body);
-        }
-        Ok(())
-    });
+    scenario(
+        "none_resume",
+        &rules,
+        Setup::outer().of(harness).needing_under(v1::Placement::None, Capability::SessionResume),
+        async |rig| {
+            let models = tried(harness);
+            let mut sessions = Vec::new();
+            for &model in models {
+                let session = rig.session_nowhere().await?;
+                let mut events =
+                    rig.start_turn(&session, configuration(rig, model, &["lookup"]), "t-1", "hello").await?;
+                let seen = Observed::default().to_the_end(&mut events).await?;
+                seen.completed()?;
+                sessions.push((model, session, seen.native_session()?));
+            }
+            rig.daemon.terminate().await?;
+            rig.daemon = Daemon::start(rig.place()).await?;
+            for (model, session, native) in sessions {
+                let ready = rig.resume(&session, configuration(rig, model, &["lookup"]), &native).await?;
+                assert!(!ready.reused && !ready.settings_changed, "{ready:?}");
+                asks_for_everything(rig)?;
+                let seen = rig.turn_with(&session, &ready, "t-2", "and again").await?;
+                seen.completed()?;
+                assert_eq!(seen.native_session()?, native);
+                all_refused(rig, &seen).with_context(|| model.to_owned())?;
+                assert_eq!(offered(rig, model)?, names(&["lookup"]), "{model}");
+                let newest = rig.provider.model_requests().pop().context("no request")?;
+                assert!(newest.body.contains("hello"), "{}", newest.body);
+            }
+            Ok(())
+        },
+    );
 }
 
 fn text_and_usage_are_observed(harness: Harness) {
@@ -320,23 +378,34 @@ fn text_and_usage_are_observed(harness: Harness) {
     );
 }
 
-#[test]
-fn an_input_is_added_to_a_turn_that_runs() {
+fn an_input_is_added_to_a_turn_that_runs(harness: Harness) {
     scenario(
         "none_steer",
         &["R-STE-1", "R-STE-2", "R-CTL-4"],
-        Setup::outer().only("Codex breaks an answer off for an input, Claude Code ends it first"),
+        Setup::outer().of(harness).needing_under(v1::Placement::None, Capability::Steering),
         async |rig| {
             let session = rig.session_nowhere().await?;
-            let (mut events, mut seen) = rig.half_way(&session, configuration(rig, "gpt-5.5", &[]), "t-1").await?;
+            let (mut events, mut seen) = match harness {
+                Harness::Codex => rig.half_way(&session, configuration(rig, harness.model(), &[]), "t-1").await?,
+                // Claude Code reads it behind the answer.
+                Harness::ClaudeCode => {
+                    rig.provider.script(r#"[{"play": [{"text": {"chunks": ["whole"]}}, {"gate": "go"}]}]"#)?;
+                    let mut events =
+                        rig.start_turn(&session, configuration(rig, harness.model(), &[]), "t-1", "think").await?;
+                    let mut seen = Observed::default();
+                    seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+                    (events, seen)
+                }
+            };
             rig.provider.script(r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}]}]"#)?;
             session.steer("t-1", "i-1", text_input("turn left")).await?;
+            rig.provider.open_gate("go");
             let accepted = |kind: &Kind| if let Kind::InputAccepted(of) = kind { Some(of.clone()) } else { None };
             assert_eq!(seen.until(&mut events, accepted).await?.evidence(), v1::InputEvidence::Consumed);
             let seen = seen.to_the_end(&mut events).await?;
             seen.completed()?;
-            assert_eq!(seen.messages(), ["Left it is."]);
-            assert_eq!(offered(rig, "gpt-5.5")?, names(&[]));
+            assert_eq!(seen.messages().last(), Some(&"Left it is."));
+            assert_eq!(offered(rig, harness.model())?, names(&[]));
             nothing_is_there(rig)
         },
     );
