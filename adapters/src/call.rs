@@ -150,7 +150,7 @@ mod tests {
     fn what_was_not_written_is_not_applied() {
         let abandoned = Report::CallAbandoned { call_id: "c".into(), reason: AbandonReason::NativeCancelled };
         let mut phase = Phase::<u8>::Pending;
-        assert_eq!(phase.seen("c", "e", true, |_| true), [abandoned.clone()]);
+        assert_eq!(phase.seen("c", "e", true, |_| true), std::slice::from_ref(&abandoned));
         assert_eq!((phase.cancelled("c"), phase.written("c")), (None, None));
         let mut phase = Phase::Answered { answer: 7, written: true };
         assert_eq!(phase.seen("c", "e", true, |_| false), [Report::AnswerDiffers { call_id: "c".into() }]);

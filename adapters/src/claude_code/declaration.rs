@@ -1,6 +1,6 @@
 //! What Claude Code supports, and what is switched off in it (R-CAP-1, R-CAP-2).
 
-use super::{KIND, Settings};
+use super::{KIND, Settings, functions};
 use crate::{
     harness::{
         Availability,
@@ -152,6 +152,9 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             description_characters: Some(DESCRIPTION),
             failed_result_images: false,
             web_search_modes: vec![WebSearchMode::Disabled, WebSearchMode::Live],
+            // It leaves such a text out, and asks the model nothing.
+            refuses_blank_messages: true,
+            result_characters: Some(functions::RESULT_TEXT),
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

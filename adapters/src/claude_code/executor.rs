@@ -7,13 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    config,
-    events::Items,
-    failure::Errors,
-    functions::Calls,
-    history,
-    inventory::Inventory,
-    structured::Structured,
+    config, events::Items, failure::Errors, functions::Calls, history, inventory::Inventory, structured::Structured,
     wire::write,
 };
 use crate::{

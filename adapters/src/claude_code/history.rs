@@ -235,12 +235,15 @@ mod tests {
         home
     }
 
-    const ASKED: &str = r#"{"type":"user","uuid":"t-1","message":{"role":"user","content":[{"type":"text","text":"hi"}]}}"#;
+    const ASKED: &str =
+        r#"{"type":"user","uuid":"t-1","message":{"role":"user","content":[{"type":"text","text":"hi"}]}}"#;
     const THOUGHT: &str = r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"thinking","thinking":"h"}],"stop_reason":"end_turn"}}"#;
     const SAID: &str = r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn"}}"#;
     const CALLED: &str = r#"{"type":"assistant","message":{"id":"m0","content":[{"type":"tool_use","id":"c","name":"Bash","input":{}}],"stop_reason":"tool_use"}}"#;
-    const RESULT: &str = r#"{"type":"user","uuid":"r","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"c"}]}}"#;
-    const STEERED: &str = r#"{"type":"attachment","uuid":"x","attachment":{"type":"queued_command","source_uuid":"t-1/a"}}"#;
+    const RESULT: &str =
+        r#"{"type":"user","uuid":"r","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"c"}]}}"#;
+    const STEERED: &str =
+        r#"{"type":"attachment","uuid":"x","attachment":{"type":"queued_command","source_uuid":"t-1/a"}}"#;
     const LAST: &str = r#"{"type":"last-prompt","lastPrompt":"hi"}"#;
 
     fn resume(session: &str, last_turn: Option<&str>) -> Resume {

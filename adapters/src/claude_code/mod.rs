@@ -15,6 +15,8 @@ mod probe;
 mod schema;
 mod start;
 mod structured;
+#[cfg(test)]
+mod traces;
 mod wire;
 
 use std::path::Path;

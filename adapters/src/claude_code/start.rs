@@ -60,8 +60,7 @@ pub(super) async fn prepare(
         start::still_there(directory).map_err(|message| unstarted("workspace", message))?;
     }
     let (user, state) = (launch.home.join("user"), state(&launch.home));
-    let folders =
-        Folders { user: &user, state: &state, temporary: &launch.temporary, runtime: &launch.temporary };
+    let folders = Folders { user: &user, state: &state, temporary: &launch.temporary, runtime: &launch.temporary };
     make_folders([&*user, &*state, &*empty])
         .map_err(|error| unstarted("spawn", format!("make the folders of claude: {error}")))?;
     let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
@@ -152,10 +151,7 @@ async fn look_at_schema(process: process::Launch, settings: &Settings) -> Result
 }
 
 /// `initialize`; gives the version that the process says it has. What it asks meanwhile is declined.
-async fn initialize(
-    opening: &mut Opening,
-    request: &config::Initialize<'_>,
-) -> Result<Option<String>, Trouble> {
+async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> Result<Option<String>, Trouble> {
     #[derive(Deserialize)]
     struct Initialized {
         claude_code_version: Option<String>,

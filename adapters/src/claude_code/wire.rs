@@ -44,10 +44,7 @@ pub(super) enum Line {
     /// `control_response`: the answer to one of ours.
     Response(ControlResponse),
     /// `control_cancel_request`: a request that waits for no answer any more.
-    Withdrawn {
-        /// Which.
-        request_id: String,
-    },
+    Withdrawn,
     /// `tool_progress`: a tool is still at work.
     Heartbeat,
 }
@@ -58,21 +55,7 @@ pub(super) struct Init {
     #[serde(default)]
     pub(super) session_id: String,
     #[serde(default)]
-    pub(super) model: String,
-    #[serde(default)]
     pub(super) tools: Vec<String>,
-    #[serde(default)]
-    pub(super) mcp_servers: Vec<McpServer>,
-    #[serde(default)]
-    pub(super) user_message_uuids: Vec<String>,
-}
-
-/// An MCP server in `system/init`.
-#[derive(Debug, Deserialize)]
-pub(super) struct McpServer {
-    pub(super) name: String,
-    #[serde(default)]
-    pub(super) status: String,
 }
 
 /// State of the whole process.
@@ -162,8 +145,6 @@ pub(super) struct NativeResult {
     /// Counters of each model since the last `result`; empty when nothing was measured.
     #[serde(default)]
     pub(super) model_usage_since_last_result: BTreeMap<String, ModelUsage>,
-    #[serde(default)]
-    pub(super) user_message_uuids: Vec<String>,
 }
 
 /// Counters of one model.
@@ -215,8 +196,8 @@ pub(super) enum McpContent {
     Call(ToolCall),
     /// `notifications/cancelled`: the request with this id waits for no answer any more.
     Cancelled(Box<RawValue>),
-    /// Another one, by its method.
-    Other(String),
+    /// Another one.
+    Other,
 }
 
 /// Parameters of `tools/call`.
@@ -246,7 +227,6 @@ pub(super) struct ControlResponse {
     pub(super) response: Option<Box<RawValue>>,
     #[serde(default, deserialize_with = "lossy_option")]
     pub(super) error: Option<String>,
-    pub(super) error_code: Option<String>,
 }
 
 fn is_success<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
@@ -282,12 +262,12 @@ struct Envelope<'a> {
     tool_result_meta: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    api_error_params: Option<&'a RawValue>,
     #[serde(default)]
     aborted: bool,
     #[serde(default, rename = "isReplay")]
     is_replay: bool,
-    #[serde(default, rename = "isSynthetic")]
-    is_synthetic: bool,
 }
 
 /// Kinds of lines, and of `system` lines, that the adapter acts upon.
@@ -337,7 +317,7 @@ pub(super) fn read(line: &[u8]) -> Result<Option<Line>, serde_json::Error> {
         ("result", _) => Line::Result(serde_json::from_slice(line)?),
         ("control_request", _) => Line::Request(request(&envelope)?),
         ("control_response", _) => Line::Response(typed(envelope.response)?),
-        ("control_cancel_request", _) => Line::Withdrawn { request_id: typed(envelope.request_id)? },
+        ("control_cancel_request", _) => Line::Withdrawn,
         ("command_lifecycle", _) => Line::Lifecycle(serde_json::from_slice(line)?),
         ("tool_progress", _) => Line::Heartbeat,
         ("system", Some("init")) => Line::Init(serde_json::from_slice(line)?),
@@ -389,7 +369,7 @@ fn request(envelope: &Envelope<'_>) -> Result<ControlRequest, serde_json::Error>
             let content = match method.as_deref() {
                 Some("tools/call") => McpContent::Call(typed(params)?),
                 Some("notifications/cancelled") => McpContent::Cancelled(typed::<Cancelled>(params)?.request_id),
-                method => McpContent::Other(method.unwrap_or_default().to_owned()),
+                _ => McpContent::Other,
             };
             Asked::Mcp(McpMessage { server: request.server_name.unwrap_or_default().into_owned(), id, content })
         }

@@ -108,7 +108,9 @@ fn classify(info: &ErrorInfo) -> (FailureCode, Option<u16>) {
         "httpConnectionFailed"
         | "responseStreamConnectionFailed"
         | "responseStreamDisconnected"
-        | "responseTooManyFailedAttempts" => info.http_status.map_or(FailureCode::ConnectionFailed, of_status),
+        | "responseTooManyFailedAttempts" => {
+            info.http_status.map_or(FailureCode::ConnectionFailed, FailureCode::of_status)
+        }
         // `other` without a try before it: the provider refused the request (400), the answer was cut short, a name was taken twice.
         "other"
         | "badRequest"
@@ -121,18 +123,6 @@ fn classify(info: &ErrorInfo) -> (FailureCode, Option<u16>) {
         _ => FailureCode::ServerError,
     };
     (code, info.http_status)
-}
-
-fn of_status(status: u16) -> FailureCode {
-    match status {
-        401 | 403 => FailureCode::AuthenticationError,
-        404 => FailureCode::ResourceNotFound,
-        408 => FailureCode::RequestTimeout,
-        429 => FailureCode::RateLimitExceeded,
-        400..=499 => FailureCode::InvalidRequest,
-        500..=599 => FailureCode::ServerError,
-        _ => FailureCode::ConnectionFailed,
-    }
 }
 
 #[cfg(test)]

@@ -472,6 +472,21 @@ pub enum FailureCode {
     StreamLimitExceeded,
 }
 
+impl FailureCode {
+    /// The class of an HTTP status of the provider.
+    pub(crate) fn of_status(status: u16) -> Self {
+        match status {
+            401 | 403 => Self::AuthenticationError,
+            404 => Self::ResourceNotFound,
+            408 => Self::RequestTimeout,
+            429 => Self::RateLimitExceeded,
+            400..=499 => Self::InvalidRequest,
+            500..=599 => Self::ServerError,
+            _ => Self::ConnectionFailed,
+        }
+    }
+}
+
 /// How a native process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {

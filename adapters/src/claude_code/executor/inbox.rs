@@ -8,7 +8,9 @@ use crate::{
     claude_code::{
         failure::{self, Surroundings},
         functions::{self, Step},
-        wire::{self, ControlRequest, ControlResponse, Init, InputState, Lifecycle, Line, McpContent, SessionState, write},
+        wire::{
+            self, ControlRequest, ControlResponse, Init, InputState, Lifecycle, Line, McpContent, SessionState, write,
+        },
     },
     harness::{Failure, FailureCode, Report, Standing},
     owner::{Answer, Event, Owner, Turn},
@@ -32,7 +34,7 @@ impl Owner<Conversation> {
         match line {
             Line::Lifecycle(lifecycle) => return self.lifecycle(lifecycle).await,
             Line::State(SessionState::Idle) => return self.idle().await,
-            Line::State(_) | Line::Heartbeat | Line::Compacted | Line::Withdrawn { .. } => return,
+            Line::State(_) | Line::Heartbeat | Line::Compacted | Line::Withdrawn => return,
             Line::Request(request) => return self.requested(request).await,
             Line::Response(response) => return self.answered(response).await,
             _ if !self.turn.as_ref().is_some_and(Turn::is_told) => {
@@ -150,8 +152,7 @@ impl Owner<Conversation> {
         self.native.interrupted = true;
         self.ask_for(Asked::Interrupt, write::interrupt);
         let message = format!("claude broke its protocol: {what}");
-        let failure =
-            Failure { code: FailureCode::HarnessProtocolError, message, http_status: None, exit: None };
+        let failure = Failure { code: FailureCode::HarnessProtocolError, message, http_status: None, exit: None };
         self.feed(Event::Fault(failure)).await;
     }
 
@@ -221,7 +222,14 @@ impl Owner<Conversation> {
 
     async fn declined(&mut self, request: &ControlRequest) {
         self.put(write::decline(request), None);
-        tracing::warn!(kind = ?request.kind, "claude asked for something that nobody answers");
+        let what = match &request.kind {
+            wire::Asked::Permission => "a permission",
+            wire::Asked::Elicitation => "an answer of a person",
+            wire::Asked::Hook => "a hook",
+            wire::Asked::Mcp(_) => "a server that is not there",
+            wire::Asked::Other(name) => name,
+        };
+        tracing::warn!(what, "claude asked for something that nobody answers");
         if self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.has_started()) {
             let message = "claude asked for something that nobody is there to answer; it was declined".to_owned();
             self.emit(Report::Notice { code: "request_declined", message }).await;

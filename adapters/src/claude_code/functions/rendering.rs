@@ -75,7 +75,7 @@ impl Answer {
     }
 }
 
-/// An image stands as it was written, or smaller: Claude makes a smaller one of it when it has more than 2000 pixels on a side or some hundred kilobytes.
+/// An image stands as it was written, or smaller: Claude makes a smaller one of it when it has more than 2000 pixels on a side or 500 kB.
 /// What cannot be read as an image is a text in its place.
 fn are_parts(parts: &[OutputPart], shown: &[ShownPart]) -> bool {
     let mut shown = shown.iter();

@@ -111,6 +111,8 @@ pub(in crate::claude_code) struct Assistant {
     pub(in crate::claude_code) blocks: Vec<Block>,
     /// The class of an error that it tells.
     pub(in crate::claude_code) error: Option<String>,
+    /// Which limit cut the answer, where the error is that one did.
+    pub(in crate::claude_code) cut: Option<String>,
     /// Cut short by an interrupt.
     pub(in crate::claude_code) aborted: bool,
 }
@@ -122,8 +124,6 @@ pub(in crate::claude_code) struct User {
     pub(in crate::claude_code) parent: Option<String>,
     /// An input that is repeated as it is read.
     pub(in crate::claude_code) is_replay: bool,
-    /// Written by Claude itself.
-    pub(in crate::claude_code) is_synthetic: bool,
     pub(in crate::claude_code) results: Vec<ToolResult>,
     /// What the tool itself returned, where the line has one result.
     pub(in crate::claude_code) raw: Option<Box<RawValue>>,
@@ -275,13 +275,19 @@ pub(super) fn assistant(envelope: &Envelope<'_>) -> Result<Assistant, serde_json
         #[serde(default)]
         content: Vec<Block>,
     }
+    #[derive(Deserialize)]
+    struct Params {
+        cut: Option<String>,
+    }
     let Message { id, model, content } = typed(envelope.message)?;
+    let params = envelope.api_error_params.and_then(|params| serde_json::from_str::<Params>(params.get()).ok());
     Ok(Assistant {
         parent: parent(envelope),
         id,
         is_synthetic: model == SYNTHETIC,
         blocks: content,
         error: envelope.error.and_then(|error| serde_json::from_str(error.get()).ok()),
+        cut: params.and_then(|params| params.cut),
         aborted: envelope.aborted,
     })
 }
@@ -324,13 +330,7 @@ pub(super) fn user(envelope: &Envelope<'_>) -> Result<User, serde_json::Error> {
     };
     let results: Vec<ToolResult> = parts.into_iter().filter_map(result).collect();
     let raw = envelope.tool_use_result.filter(|_| results.len() == 1).map(ToOwned::to_owned);
-    Ok(User {
-        parent: parent(envelope),
-        is_replay: envelope.is_replay,
-        is_synthetic: envelope.is_synthetic,
-        results,
-        raw,
-    })
+    Ok(User { parent: parent(envelope), is_replay: envelope.is_replay, results, raw })
 }
 
 fn parent(envelope: &Envelope<'_>) -> Option<String> {

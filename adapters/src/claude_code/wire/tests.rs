@@ -74,9 +74,7 @@ fn lines_around_a_native_turn_are_read() {
     ) else {
         panic!("no init")
     };
-    assert_eq!((init.session_id.as_str(), init.model.as_str(), init.tools.len()), ("S", "m", 1));
-    assert_eq!((init.mcp_servers[0].name.as_str(), init.mcp_servers[0].status.as_str()), ("functions", "connected"));
-    assert_eq!(init.user_message_uuids, ["u"]);
+    assert_eq!((init.session_id.as_str(), init.tools.len()), ("S", 1));
     for (state, want) in [
         ("\"idle\"", SessionState::Idle),
         ("\"running\"", SessionState::Running),
@@ -105,9 +103,7 @@ fn lines_around_a_native_turn_are_read() {
     assert_eq!((retry.attempt, retry.max_retries, retry.error_status), (1, 2, None));
     assert!(matches!(line(r#"{"type":"system","subtype":"compact_boundary","compact_metadata":{}}"#), Line::Compacted));
     assert!(matches!(line(r#"{"type":"tool_progress","tool_use_id":"t-heartbeat-0"}"#), Line::Heartbeat));
-    assert!(
-        matches!(line(r#"{"type":"control_cancel_request","request_id":"r"}"#), Line::Withdrawn { request_id } if request_id == "r")
-    );
+    assert!(matches!(line(r#"{"type":"control_cancel_request","request_id":"r"}"#), Line::Withdrawn));
 }
 
 #[test]
@@ -124,10 +120,7 @@ fn answers_to_our_requests_are_read() {
     ) else {
         panic!("no response")
     };
-    assert_eq!(
-        (response.success, response.error.as_deref(), response.error_code.as_deref()),
-        (false, Some("no"), Some("unsupported_request"))
-    );
+    assert_eq!((response.success, response.error.as_deref()), (false, Some("no")));
 }
 
 #[test]
@@ -195,10 +188,6 @@ fn an_input_is_written_as_it_is() {
         write::interrupt("i"),
         r#"{"type":"control_request","request_id":"i","request":{"subtype":"interrupt","cancel_queued":true}}"#,
     );
-    written(
-        write::withdraw("w", "u"),
-        r#"{"type":"control_request","request_id":"w","request":{"subtype":"cancel_async_message","message_uuid":"u"}}"#,
-    );
 }
 
 #[test]
@@ -261,15 +250,14 @@ fn user_lines_tell_whose_they_are_and_why_a_tool_did_not_run() {
     assert_eq!(user.parent.as_deref(), Some("toolu_P"));
     assert_eq!(user.results[0].not_run.as_deref(), Some("permission-rule"));
     assert_eq!(user.raw.unwrap().get(), r#"{"stdout":"x"}"#);
-    for (text, is_replay, is_synthetic) in [
-        (r#"{"type":"user","message":{"role":"user","content":"hi"},"isReplay":true}"#, true, false),
+    for (text, is_replay) in [
+        (r#"{"type":"user","message":{"role":"user","content":"hi"},"isReplay":true}"#, true),
         (
             r#"{"type":"user","message":{"role":"user","content":[{"type":"text","text":"go on"}]},"isSynthetic":true}"#,
             false,
-            true,
         ),
     ] {
         let Line::User(user) = line(text) else { panic!("no user line") };
-        assert_eq!((user.is_replay, user.is_synthetic, user.results.len()), (is_replay, is_synthetic, 0));
+        assert_eq!((user.is_replay, user.results.len()), (is_replay, 0));
     }
 }

@@ -100,16 +100,6 @@ pub(in crate::claude_code) fn interrupt(request_id: &str) -> Result<Bytes, Encod
     request(request_id, &Interrupt { subtype: "interrupt", cancel_queued: true })
 }
 
-/// `cancel_async_message`: withdraws an input that was not read.
-pub(in crate::claude_code) fn withdraw(request_id: &str, uuid: &str) -> Result<Bytes, EncodeError> {
-    #[derive(Serialize)]
-    struct Withdraw<'a> {
-        subtype: &'static str,
-        message_uuid: &'a str,
-    }
-    request(request_id, &Withdraw { subtype: "cancel_async_message", message_uuid: uuid })
-}
-
 /// The result of `tools/call`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,0 +1,88 @@
+//! The structured answer of a Turn (R-CTL-3). It takes two lines to confirm one: the live result of the model's `StructuredOutput` call, and a
+//! successful `result` that carries a structured output. Calls that failed validation, and those that another call or another native turn replaced,
+//! are never the answer.
+
+use std::collections::BTreeSet;
+
+use super::wire::{Assistant, Block, NativeResult, User};
+use crate::harness::{Failure, FailureCode, MessagePhase, NativeEnd, Report};
+
+/// The tool that Claude offers for the answer.
+pub(super) const TOOL: &str = "StructuredOutput";
+
+/// The structured answer of one Turn.
+#[derive(Debug, Default)]
+pub(super) struct Structured {
+    /// Calls of the tool that have no result.
+    calls: BTreeSet<String>,
+    /// The last call of this native turn whose result was a success.
+    candidate: Option<String>,
+    answer: Option<Answer>,
+}
+
+/// A confirmed answer.
+#[derive(Debug)]
+struct Answer {
+    tool_use_id: String,
+    /// Claude's own text of it.
+    text: String,
+}
+
+impl Structured {
+    /// An `assistant` line.
+    pub(super) fn called(&mut self, line: &Assistant) {
+        if line.parent.is_some() {
+            return;
+        }
+        for block in &line.blocks {
+            if let Block::ToolUse { id, name, .. } = block
+                && name == TOOL
+            {
+                self.calls.insert(id.clone());
+            }
+        }
+    }
+
+    /// A live `user` line.
+    pub(super) fn seen(&mut self, line: &User) {
+        if line.parent.is_some() || line.is_replay {
+            return;
+        }
+        for result in &line.results {
+            if self.calls.remove(&result.tool_use_id) && !result.is_error {
+                self.candidate = Some(result.tool_use_id.clone());
+            }
+        }
+    }
+
+    /// `result`: the end of a native turn. A later one replaces the answer, or leaves the Turn without any.
+    pub(super) fn turn_ended(&mut self, result: &NativeResult) {
+        self.calls.clear();
+        let candidate = self.candidate.take();
+        let is_success = !result.is_error && result.subtype == "success" && result.structured_output.is_some();
+        self.answer = match (candidate, &result.result) {
+            (Some(tool_use_id), Some(text)) if is_success => Some(Answer { tool_use_id, text: text.clone() }),
+            _ => None,
+        };
+    }
+
+    /// The native end of a Turn that was asked for a structured answer: publishes it, or says that a success has none.
+    pub(super) fn finish(&mut self, end: NativeEnd, out: &mut Vec<Report>) -> NativeEnd {
+        let NativeEnd::Completed { finish, at } = end else { return end };
+        let Some(Answer { tool_use_id: id, text }) = self.answer.take() else {
+            let message = "Claude Code ended the Turn without the structured answer".into();
+            let code = FailureCode::StructuredOutputMissing;
+            let failure = Failure { code, message, http_status: None, exit: None };
+            return NativeEnd::Failed { failure, finish, at };
+        };
+        out.extend([
+            Report::MessageStarted { id: id.clone() },
+            Report::MessageDelta { id: id.clone(), text: text.clone() },
+            Report::MessageCompleted { id, text, phase: Some(MessagePhase::FinalAnswer) },
+        ]);
+        NativeEnd::Completed { finish, at }
+    }
+}
+
+#[cfg(test)]
+mod tests;
