@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use adapters::{
+    claude_code::ClaudeCode,
     codex::Codex,
     harness::{self, Harness},
 };
@@ -13,6 +14,7 @@ use crate::config::Settings;
 #[derive(Clone, Debug)]
 pub(crate) struct Harnesses {
     codex: Arc<Codex>,
+    claude_code: Arc<ClaudeCode>,
 }
 
 impl Harnesses {
@@ -20,18 +22,22 @@ impl Harnesses {
     pub(crate) fn new(settings: &Settings, keeper: PathBuf) -> Self {
         let usual = usual(settings, keeper);
         let with = |program: &Option<PathBuf>| harness::Settings { program: program.clone(), ..usual.clone() };
-        Self { codex: Arc::new(Codex::new(with(&settings.codex))) }
+        Self {
+            codex: Arc::new(Codex::new(with(&settings.codex))),
+            claude_code: Arc::new(ClaudeCode::new(with(&settings.claude_code))),
+        }
     }
 
     /// Each by its kind.
     pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, Arc<dyn Harness>> {
-        let all: [Arc<dyn Harness>; 1] = [Arc::clone(&self.codex) as _];
+        let all: [Arc<dyn Harness>; 2] = [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _];
         all.into_iter().map(|harness| (harness.kind(), harness)).collect()
     }
 
     /// Waits until every Executor that was prepared is gone.
     pub(crate) async fn drained(&self) {
         self.codex.drained().await;
+        self.claude_code.drained().await;
     }
 }
 
