@@ -3,15 +3,27 @@
 
 use std::time::Duration;
 
-use conformance::rig::{Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::event::Kind;
 use proto::v1::{self, CancelOutcome, Reason, TurnStatus};
 
-#[test]
-fn a_cancel_while_the_model_streams_voids_the_message() {
+for_each_harness!(
+    a_cancel_while_the_model_streams_voids_the_message,
+    a_cancel_stops_a_command_and_what_it_started,
+    a_cancel_abandons_the_call_that_waits,
+    a_cancel_right_behind_the_start_is_never_lost,
+    a_second_cancel_changes_nothing,
+    a_finished_turn_answers_how_it_ended,
+    a_cancel_that_does_not_wait_tells_the_phase_and_goes_on,
+    a_cancel_works_while_the_provider_says_nothing_at_all,
+    a_cancel_works_while_a_request_is_tried_again
+);
+
+fn a_cancel_while_the_model_streams_voids_the_message(harness: Harness) {
     let rules = ["R-CAN-1", "R-CAN-2", "R-CAN-3", "R-EVT-2", "R-EVT-3"];
-    scenario("cancel_stream", &rules, Setup::outer(), async |rig| {
+    scenario("cancel_stream", &rules, Setup::outer().of(harness), async |rig| {
         rig.provider
             .script(r#"[{"play": [{"text": {"chunks": ["half ", "a thought"], "open": true}}, {"gate": "never"}]}]"#)?;
         let session = rig.session().await?;
@@ -35,10 +47,9 @@ fn a_cancel_while_the_model_streams_voids_the_message() {
     });
 }
 
-#[test]
-fn a_cancel_stops_a_command_and_what_it_started() {
+fn a_cancel_stops_a_command_and_what_it_started(harness: Harness) {
     let rules = ["R-CAN-2", "R-CAN-3", "R-EVT-2", "R-EVT-9"];
-    scenario("cancel_command", &rules, Setup::outer(), async |rig| {
+    scenario("cancel_command", &rules, Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"shell": {"command": "setsid sleep 63 & (trap '' TERM HUP; sleep 64) & echo up; sleep 60", "yield_ms": 30000}}]}]"#,
         )?;
@@ -63,9 +74,8 @@ fn a_cancel_stops_a_command_and_what_it_started() {
     });
 }
 
-#[test]
-fn a_cancel_abandons_the_call_that_waits() {
-    scenario("cancel_call", &["R-CAN-1", "R-FN-3", "R-FN-7"], Setup::outer(), async |rig| {
+fn a_cancel_abandons_the_call_that_waits(harness: Harness) {
+    scenario("cancel_call", &["R-CAN-1", "R-FN-3", "R-FN-7"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#)?;
         let session = rig.session().await?;
         let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
@@ -91,9 +101,8 @@ fn a_cancel_abandons_the_call_that_waits() {
     });
 }
 
-#[test]
-fn a_cancel_right_behind_the_start_is_never_lost() {
-    scenario("cancel_at_once", &["R-CAN-1", "R-CAN-3", "R-STA-2"], Setup::outer(), async |rig| {
+fn a_cancel_right_behind_the_start_is_never_lost(harness: Harness) {
+    scenario("cancel_at_once", &["R-CAN-1", "R-CAN-3", "R-STA-2"], Setup::outer().of(harness), async |rig| {
         rig.provider
             .script(r#"[{"always": true, "play": [{"text": {"chunks": ["on and on"], "open": true}}, "hang"]}]"#)?;
         let session = rig.session().await?;
@@ -111,9 +120,8 @@ fn a_cancel_right_behind_the_start_is_never_lost() {
     });
 }
 
-#[test]
-fn a_second_cancel_changes_nothing() {
-    scenario("cancel_twice", &["R-CAN-1", "R-API-6"], Setup::outer(), async |rig| {
+fn a_second_cancel_changes_nothing(harness: Harness) {
+    scenario("cancel_twice", &["R-CAN-1", "R-API-6"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(r#"[{"play": [{"text": {"chunks": ["half"], "open": true}}, "hang"]}]"#)?;
         let session = rig.session().await?;
         let mut events = start(rig, &session, "t-1", "think").await?;
@@ -131,9 +139,8 @@ fn a_second_cancel_changes_nothing() {
     });
 }
 
-#[test]
-fn a_finished_turn_answers_how_it_ended() {
-    scenario("cancel_finished", &["R-CAN-1", "R-CAN-5"], Setup::outer(), async |rig| {
+fn a_finished_turn_answers_how_it_ended(harness: Harness) {
+    scenario("cancel_finished", &["R-CAN-1", "R-CAN-5"], Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
         let answer = session.cancel("t-1", None).await?;
@@ -145,9 +152,8 @@ fn a_finished_turn_answers_how_it_ended() {
     });
 }
 
-#[test]
-fn a_cancel_that_does_not_wait_tells_the_phase_and_goes_on() {
-    scenario("cancel_pending", &["R-CAN-1"], Setup::outer(), async |rig| {
+fn a_cancel_that_does_not_wait_tells_the_phase_and_goes_on(harness: Harness) {
+    scenario("cancel_pending", &["R-CAN-1"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"shell": {"command": "(trap '' TERM HUP; sleep 65) & sleep 66", "yield_ms": 30000}}]}]"#,
         )?;
@@ -169,9 +175,8 @@ fn a_cancel_that_does_not_wait_tells_the_phase_and_goes_on() {
     });
 }
 
-#[test]
-fn a_cancel_works_while_the_provider_says_nothing_at_all() {
-    scenario("cancel_silent_provider", &["R-CAN-1", "R-CAN-3"], Setup::outer(), async |rig| {
+fn a_cancel_works_while_the_provider_says_nothing_at_all(harness: Harness) {
+    scenario("cancel_silent_provider", &["R-CAN-1", "R-CAN-3"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(r#"[{"play": ["hang"]}]"#)?;
         let session = rig.session().await?;
         let mut events = start(rig, &session, "t-1", "anybody there").await?;
@@ -182,9 +187,8 @@ fn a_cancel_works_while_the_provider_says_nothing_at_all() {
     });
 }
 
-#[test]
-fn a_cancel_works_while_a_request_is_tried_again() {
-    scenario("cancel_retry", &["R-CAN-1", "R-CAN-3", "R-EVT-10"], Setup::outer(), async |rig| {
+fn a_cancel_works_while_a_request_is_tried_again(harness: Harness) {
+    scenario("cancel_retry", &["R-CAN-1", "R-CAN-3", "R-EVT-10"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"match": "try it", "times": 2, "play": [{"text": {"chunks": ["half"], "open": true}}, "drop"]}, {"match": "try it", "play": ["hang"]}]"#,
         )?;

@@ -4,15 +4,24 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::rig::{Observed, Rig, Setup, refused, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, refused, scenario, text_result};
 use conformance::rig::{function, name};
 use proto::client::{Client, Session};
 use proto::v1::event::Kind;
 use proto::v1::{self, Reason};
 
-#[test]
-fn a_core_that_disconnects_after_every_event_sees_each_once() {
-    scenario("observe_again", &["R-EVT-1", "R-EVT-8", "R-EVT-11"], Setup::outer(), async |rig| {
+for_each_harness!(
+    a_core_that_disconnects_after_every_event_sees_each_once,
+    observers_side_by_side_see_the_same,
+    a_finished_turn_is_observed_from_anywhere,
+    what_is_acknowledged_is_said_to_be_omitted,
+    a_stream_without_events_is_kept_alive,
+    sessions_at_once_see_only_their_own
+);
+
+fn a_core_that_disconnects_after_every_event_sees_each_once(harness: Harness) {
+    scenario("observe_again", &["R-EVT-1", "R-EVT-8", "R-EVT-11"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [
                 {"reasoning": {"summary": ["A thought."]}},
@@ -39,9 +48,8 @@ fn a_core_that_disconnects_after_every_event_sees_each_once() {
     });
 }
 
-#[test]
-fn observers_side_by_side_see_the_same() {
-    scenario("observe_two", &["R-EVT-1", "R-EVT-11"], Setup::outer(), async |rig| {
+fn observers_side_by_side_see_the_same(harness: Harness) {
+    scenario("observe_two", &["R-EVT-1", "R-EVT-11"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"text": {"chunks": ["a ", "b ", "c ", "d"], "delay_ms": 20, "open": true}}, {"gate": "go"}, "drop"]},
                 {"play": [{"text": {"chunks": ["a b c d"]}}]}]"#,
@@ -64,9 +72,8 @@ fn observers_side_by_side_see_the_same() {
     });
 }
 
-#[test]
-fn a_finished_turn_is_observed_from_anywhere() {
-    scenario("observe_finished", &["R-EVT-1", "R-EVT-11"], Setup::outer(), async |rig| {
+fn a_finished_turn_is_observed_from_anywhere(harness: Harness) {
+    scenario("observe_finished", &["R-EVT-1", "R-EVT-11"], Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello to you").await?;
         rig.whole_turn(&session, "t-2", "and to you").await?.completed()?;
@@ -85,9 +92,8 @@ fn a_finished_turn_is_observed_from_anywhere() {
     });
 }
 
-#[test]
-fn what_is_acknowledged_is_said_to_be_omitted() {
-    scenario("observe_acknowledged", &["R-EVT-1", "R-EVT-11"], Setup::outer(), async |rig| {
+fn what_is_acknowledged_is_said_to_be_omitted(harness: Harness) {
+    scenario("observe_acknowledged", &["R-EVT-1", "R-EVT-11"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"text": {"chunks": ["a ", "b ", "c"], "open": true}}, {"gate": "go"}, "drop"]},
                 {"play": [{"text": {"chunks": ["a b c"]}}]}]"#,
@@ -131,9 +137,8 @@ fn what_is_acknowledged_is_said_to_be_omitted() {
     });
 }
 
-#[test]
-fn a_stream_without_events_is_kept_alive() {
-    let setup = Setup::outer().with("limits.keep_alive_ms = 200");
+fn a_stream_without_events_is_kept_alive(harness: Harness) {
+    let setup = Setup::outer().of(harness).with("limits.keep_alive_ms = 200");
     scenario("observe_keep_alive", &["R-EVT-11"], setup, async |rig| {
         rig.provider.script(r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#)?;
         let session = rig.session().await?;
@@ -162,9 +167,8 @@ fn a_stream_without_events_is_kept_alive() {
     });
 }
 
-#[test]
-fn sessions_at_once_see_only_their_own() {
-    scenario("observe_sessions", &["R-EVT-1", "R-EVT-6", "R-ASG-1"], Setup::outer(), async |rig| {
+fn sessions_at_once_see_only_their_own(harness: Harness) {
+    scenario("observe_sessions", &["R-EVT-1", "R-EVT-6", "R-ASG-1"], Setup::outer().of(harness), async |rig| {
         let names = ["red", "green", "blue"];
         for one in names {
             rig.provider.script(&format!(

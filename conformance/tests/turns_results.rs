@@ -2,15 +2,23 @@
 
 use std::time::Duration;
 
-use conformance::rig::{Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
 use proto::client::{Refusal, Session, TurnEvents};
 use proto::v1::{self, Reason, ResultOutcome};
 
+for_each_harness!(
+    the_same_result_is_a_duplicate_and_another_one_a_conflict,
+    a_call_that_nobody_made_is_unknown,
+    one_bad_result_refuses_its_batch_and_names_its_place,
+    a_result_after_a_cancel_is_refused,
+    a_result_for_a_turn_that_failed_finds_its_call_abandoned
+);
+
 const SCHEMA: &str = r#"{"type":"object","properties":{"q":{"type":"string"}}}"#;
 
-#[test]
-fn the_same_result_is_a_duplicate_and_another_one_a_conflict() {
-    scenario("result_duplicate", &["R-FN-5", "R-API-6"], Setup::outer(), async |rig| {
+fn the_same_result_is_a_duplicate_and_another_one_a_conflict(harness: Harness) {
+    scenario("result_duplicate", &["R-FN-5", "R-API-6"], declaring(harness), async |rig| {
         let (session, mut events, seen) = calls(rig, &["c1", "c2"]).await?;
         let first = text_result("t-1", "c1", "one");
         // c2 stays open, so the Turn runs on whatever becomes of c1.
@@ -37,9 +45,8 @@ fn the_same_result_is_a_duplicate_and_another_one_a_conflict() {
     });
 }
 
-#[test]
-fn a_call_that_nobody_made_is_unknown() {
-    scenario("result_unknown", &["R-FN-5", "R-ASG-1"], Setup::outer(), async |rig| {
+fn a_call_that_nobody_made_is_unknown(harness: Harness) {
+    scenario("result_unknown", &["R-FN-5", "R-ASG-1"], declaring(harness), async |rig| {
         let (session, mut events, seen) = calls(rig, &["c1"]).await?;
         for (turn_id, call_id) in [("t-1", "c9"), ("t-9", "c1")] {
             let refusal = refused(session.submit(vec![text_result(turn_id, call_id, "x")]).await, Reason::UnknownCall)?;
@@ -56,9 +63,8 @@ fn a_call_that_nobody_made_is_unknown() {
     });
 }
 
-#[test]
-fn one_bad_result_refuses_its_batch_and_names_its_place() {
-    scenario("result_batch", &["R-FN-5", "R-API-4"], Setup::outer(), async |rig| {
+fn one_bad_result_refuses_its_batch_and_names_its_place(harness: Harness) {
+    scenario("result_batch", &["R-FN-5", "R-API-4"], declaring(harness), async |rig| {
         let (session, mut events, seen) = calls(rig, &["c1", "c2", "c3"]).await?;
         let good = |call_id| text_result("t-1", call_id, "good");
         let without_success = v1::FunctionResult { success: None, ..good("c2") };
@@ -83,9 +89,8 @@ fn one_bad_result_refuses_its_batch_and_names_its_place() {
     });
 }
 
-#[test]
-fn a_result_after_a_cancel_is_refused() {
-    scenario("result_cancelled", &["R-FN-5", "R-FN-7"], Setup::outer(), async |rig| {
+fn a_result_after_a_cancel_is_refused(harness: Harness) {
+    scenario("result_cancelled", &["R-FN-5", "R-FN-7"], declaring(harness), async |rig| {
         let (session, mut events, seen) = calls(rig, &["c1", "c2"]).await?;
         let answered = text_result("t-1", "c1", "in time");
         submit(&session, &[&answered]).await?;
@@ -103,9 +108,8 @@ fn a_result_after_a_cancel_is_refused() {
     });
 }
 
-#[test]
-fn a_result_for_a_turn_that_failed_finds_its_call_abandoned() {
-    scenario("result_abandoned", &["R-FN-5", "R-FN-7", "R-EVT-7"], Setup::outer(), async |rig| {
+fn a_result_for_a_turn_that_failed_finds_its_call_abandoned(harness: Harness) {
+    scenario("result_abandoned", &["R-FN-5", "R-FN-7", "R-EVT-7"], declaring(harness), async |rig| {
         let (session, mut events, seen) = calls(rig, &["c1"]).await?;
         rig.harness()?.signal(rustix::process::Signal::KILL)?;
         let seen = seen.to_the_end(&mut events).await?;
@@ -120,6 +124,11 @@ fn a_result_for_a_turn_that_failed_finds_its_call_abandoned() {
         refused(prepared, Reason::NativeHistoryUnavailable)?;
         Ok(())
     });
+}
+
+/// A Harness that has functions.
+fn declaring(harness: Harness) -> Setup {
+    Setup::outer().of(harness).needing(v1::Capability::FunctionTools)
 }
 
 /// A Turn that has made these calls, and waits.

@@ -2,10 +2,17 @@
 //! that each has (R-STE-1 to R-STE-3).
 
 use anyhow::Context;
-use conformance::rig::{Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::event::Kind;
 use proto::v1::{self, DiscardReason, InputEvidence, InputPhase, Reason};
+
+for_each_harness!(
+    an_input_waits_for_the_call_that_is_open,
+    a_cancel_refuses_what_was_not_read,
+    sixteen_inputs_may_wait_and_no_more
+);
 
 /// A stream that breaks off for an input, and the answer to it.
 const STREAM: &str = r#"[
@@ -14,7 +21,7 @@ const STREAM: &str = r#"[
 #[test]
 fn an_input_breaks_the_answer_off_and_the_model_reads_it() {
     let rules = ["R-STE-1", "R-STE-2", "R-EVT-2", "R-API-6"];
-    scenario("steer_stream", &rules, Setup::outer(), async |rig| {
+    scenario("steer_stream", &rules, breaking_off(), async |rig| {
         rig.provider.script(STREAM)?;
         rig.provider.script(r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}]}]"#)?;
         let session = rig.session().await?;
@@ -51,9 +58,8 @@ fn an_input_breaks_the_answer_off_and_the_model_reads_it() {
     });
 }
 
-#[test]
-fn an_input_waits_for_the_call_that_is_open() {
-    scenario("steer_call", &["R-STE-1", "R-STE-2", "R-FN-6"], Setup::outer(), async |rig| {
+fn an_input_waits_for_the_call_that_is_open(harness: Harness) {
+    scenario("steer_call", &["R-STE-1", "R-STE-2", "R-FN-6"], steering(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
                 {"match": "turn left", "play": [{"text": {"chunks": ["Left, and 42."]}}]}]"#,
@@ -83,7 +89,7 @@ fn an_input_waits_for_the_call_that_is_open() {
 
 #[test]
 fn inputs_are_read_in_their_order_also_those_that_come_with_the_start() {
-    scenario("steer_order", &["R-STE-1", "R-STE-2", "R-EVT-2"], Setup::outer(), async |rig| {
+    scenario("steer_order", &["R-STE-1", "R-STE-2", "R-EVT-2"], breaking_off(), async |rig| {
         rig.provider.script(
             r#"[{"match": "take plums", "play": [{"text": {"chunks": ["All read."]}}]},
                 {"match": "think", "always": true, "play": [{"text": {"chunks": ["hm"], "open": true}}, "hang"]}]"#,
@@ -110,7 +116,7 @@ fn inputs_are_read_in_their_order_also_those_that_come_with_the_start() {
 
 #[test]
 fn a_message_that_is_finished_stays_when_an_input_comes() {
-    scenario("steer_finished_message", &["R-STE-2", "R-EVT-2"], Setup::outer(), async |rig| {
+    scenario("steer_finished_message", &["R-STE-2", "R-EVT-2"], breaking_off(), async |rig| {
         rig.provider.script(
             r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left."]}}]},
                 {"play": [{"text": {"chunks": ["A whole thought."]}},
@@ -132,10 +138,9 @@ fn a_message_that_is_finished_stays_when_an_input_comes() {
     });
 }
 
-#[test]
-fn a_cancel_refuses_what_was_not_read() {
+fn a_cancel_refuses_what_was_not_read(harness: Harness) {
     let rules = ["R-STE-1", "R-STE-2", "R-STE-3", "R-CAN-1"];
-    scenario("steer_cancel", &rules, Setup::outer(), async |rig| {
+    scenario("steer_cancel", &rules, steering(harness), async |rig| {
         rig.provider.script(r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#)?;
         let session = rig.session().await?;
         let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
@@ -163,9 +168,8 @@ fn a_cancel_refuses_what_was_not_read() {
     });
 }
 
-#[test]
-fn sixteen_inputs_may_wait_and_no_more() {
-    scenario("steer_bounds", &["R-STE-1", "R-API-4", "R-API-6"], Setup::outer(), async |rig| {
+fn sixteen_inputs_may_wait_and_no_more(harness: Harness) {
+    scenario("steer_bounds", &["R-STE-1", "R-API-4", "R-API-6"], steering(harness), async |rig| {
         rig.provider.script(r#"[{"match": "look it up", "play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#)?;
         let session = rig.session().await?;
         let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
@@ -204,6 +208,15 @@ fn sixteen_inputs_may_wait_and_no_more() {
         }
         Ok(())
     });
+}
+
+/// A Harness that reads inputs while it works.
+fn steering(harness: Harness) -> Setup {
+    Setup::outer().of(harness).needing(v1::Capability::Steering)
+}
+
+fn breaking_off() -> Setup {
+    Setup::outer().only("Codex breaks an answer off for an input, Claude Code ends it first")
 }
 
 async fn streaming(rig: &Rig, session: &Session) -> anyhow::Result<(TurnEvents, Observed)> {

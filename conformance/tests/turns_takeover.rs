@@ -1,14 +1,20 @@
 //! A Core that takes a Session over by a higher epoch: the old one is fenced at once, the Turn goes on under the new one.
 
 use anyhow::Context;
-use conformance::rig::{Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason};
 
-#[test]
-fn a_running_turn_goes_on_under_the_higher_epoch() {
+for_each_harness!(
+    a_running_turn_goes_on_under_the_higher_epoch,
+    a_handle_of_the_lower_epoch_is_void,
+    an_epoch_that_was_never_bound_is_refused
+);
+
+fn a_running_turn_goes_on_under_the_higher_epoch(harness: Harness) {
     let rules = ["R-ASG-1", "R-ASG-2", "R-FN-3", "R-EVT-11"];
-    scenario("takeover_running", &rules, Setup::outer(), async |rig| {
+    scenario("takeover_running", &rules, Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"text": {"chunks": ["I ask."]}}, {"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#,
         )?;
@@ -48,9 +54,8 @@ fn a_running_turn_goes_on_under_the_higher_epoch() {
     });
 }
 
-#[test]
-fn a_handle_of_the_lower_epoch_is_void() {
-    scenario("takeover_handle", &["R-ASG-2", "R-PRE-2", "R-PRE-7"], Setup::outer(), async |rig| {
+fn a_handle_of_the_lower_epoch_is_void(harness: Harness) {
+    scenario("takeover_handle", &["R-ASG-2", "R-PRE-2", "R-PRE-7"], Setup::outer().of(harness), async |rig| {
         let old = rig.session().await?;
         let ready = rig.prepare(&old, rig.configuration(Vec::new())).await?;
         let (new, _) = take_over(rig, &old, 2).await?;
@@ -64,9 +69,8 @@ fn a_handle_of_the_lower_epoch_is_void() {
     });
 }
 
-#[test]
-fn an_epoch_that_was_never_bound_is_refused() {
-    scenario("takeover_unbound", &["R-ASG-1"], Setup::outer(), async |rig| {
+fn an_epoch_that_was_never_bound_is_refused(harness: Harness) {
+    scenario("takeover_unbound", &["R-ASG-1"], Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
         let higher = v1::AssignmentRef { epoch: 9, ..session.assignment().clone() };

@@ -49,7 +49,8 @@ impl Recorded {
         self.request().inputs.into_iter().filter_map(written).collect()
     }
 
-    /// What the model reads as the output of a call: a text, or a list of parts. The last one counts.
+    /// What the model reads as the output of a call: a text, or a list of parts, which are named as in the Responses API.
+    /// The last one counts.
     #[must_use]
     pub fn output(&self, call_id: &str) -> Option<Value> {
         self.output_of(call_id).map(|(content, _)| content)

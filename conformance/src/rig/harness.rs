@@ -72,6 +72,24 @@ impl Harness {
         }
     }
 
+    /// The native message that proves that the result of a call was taken over (R-FN-6).
+    #[must_use]
+    pub fn result_evidence(self) -> &'static str {
+        match self {
+            Self::Codex => "item/completed",
+            Self::ClaudeCode => "user/tool_result",
+        }
+    }
+
+    /// The tool that runs commands on a workspace.
+    #[must_use]
+    pub fn shell(self) -> &'static str {
+        match self {
+            Self::Codex => "exec_command",
+            Self::ClaudeCode => "Bash",
+        }
+    }
+
     /// The key of its program in the daemon's configuration.
     pub(super) fn key(self) -> &'static str {
         match self {

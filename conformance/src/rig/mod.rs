@@ -300,8 +300,17 @@ impl Rig {
     /// # Errors
     /// When none runs.
     pub fn harness(&self) -> anyhow::Result<Process> {
+        let first = self.harnesses()?.into_iter().next();
+        first.with_context(|| format!("no {} runs", self.harness.title()))
+    }
+
+    /// The processes of the Harness, one for each conversation.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn harnesses(&self) -> anyhow::Result<Vec<Process>> {
         let own = |process: &Process| self.harness.runs_as(&process.command);
-        self.family()?.into_iter().find(own).with_context(|| format!("no {} runs", self.harness.title()))
+        Ok(self.family()?.into_iter().filter(own).collect())
     }
 
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.

@@ -8,8 +8,11 @@ use crate::provider::protocol::{messages_error, told};
 use crate::provider::request::Request;
 use crate::script::provider::{Call, Complete, CustomCall, Reasoning, Search, Shell, Text, Usage};
 
-/// How many characters of a call's arguments stand in one delta.
+/// How many characters of a call's arguments stand in one delta at least.
 const PIECE: usize = 16;
+
+/// In how many deltas long arguments stand.
+const PIECES: usize = 64;
 
 /// The beginning: the message without content, and what the input was counted to.
 pub(super) fn created(response: &Response<'_>) -> String {
@@ -143,7 +146,7 @@ fn tool_use(index: usize, name: &str, arguments: &str, id: Option<String>) -> It
     let mut block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
     let mut events = vec![begun(index, &block)];
     let characters: Vec<_> = arguments.chars().collect();
-    events.extend(characters.chunks(PIECE).map(|piece| {
+    events.extend(characters.chunks(PIECE.max(characters.len() / PIECES)).map(|piece| {
         let piece: String = piece.iter().collect();
         delta(index, &json!({"type": "input_json_delta", "partial_json": piece}))
     }));

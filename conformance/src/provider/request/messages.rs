@@ -121,7 +121,8 @@ fn output(block: &Value) -> Input {
 }
 
 /// An output without the notes that the Harness adds to it: they follow in blocks of their own, and the text before them
-/// gets a line break, or in the same text behind an empty line. One text alone is that text.
+/// gets a line break, or in the same text behind an empty line. One text alone is that text; several parts are named as in
+/// the Responses API.
 fn without_reminders(content: &Value) -> Value {
     let is_reminder = |part: &Value| part["text"].as_str().is_some_and(|text| text.starts_with(REMINDER));
     let parts = match content {
@@ -142,7 +143,19 @@ fn without_reminders(content: &Value) -> Value {
     }
     match &kept[..] {
         [one] if one["type"] == "text" => one["text"].clone(),
-        _ => Value::Array(kept),
+        _ => kept.iter().map(part).collect(),
+    }
+}
+
+/// A part as the Responses API has it.
+fn part(part: &Value) -> Value {
+    let source = &part["source"];
+    match (part["type"].as_str(), source["media_type"].as_str(), source["data"].as_str()) {
+        (Some("text"), ..) => json!({"type": "input_text", "text": part["text"]}),
+        (Some("image"), Some(media_type), Some(data)) => {
+            json!({"type": "input_image", "image_url": format!("data:{media_type};base64,{data}")})
+        }
+        _ => part.clone(),
     }
 }
 
@@ -181,13 +194,17 @@ mod tests {
             request(&json!([{"role": "user", "content": [block]}])).inputs.remove(0)
         };
         let text = |text: &str| json!({"type": "text", "text": text});
+        let read = |text: &str| json!({"type": "input_text", "text": text});
+        let source = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
+        let image = json!({"type": "image", "source": source});
         for (content, want) in [
             (json!("plain"), json!("plain")),
             (json!("plain\n\n<system-reminder>\nx</system-reminder>"), json!("plain")),
             (json!([text("R")]), json!("R")),
             (json!([text("R\n"), reminder("x")]), json!("R")),
             (json!([text("R\n")]), json!("R\n")),
-            (json!([text("a"), text("b\n"), reminder("x")]), json!([text("a"), text("b")])),
+            (json!([text("a"), text("b\n"), reminder("x")]), json!([read("a"), read("b")])),
+            (json!([image]), json!([{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}])),
         ] {
             assert_eq!(result(content), Input::Output { call_id: "c1".into(), content: want, failed: true });
         }
