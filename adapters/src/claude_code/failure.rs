@@ -15,6 +15,8 @@ const OVERLOADED: u16 = 529;
 pub(super) struct Errors {
     /// The class of the last one.
     class: Option<String>,
+    /// Why the provider refused to answer.
+    refusal: Option<String>,
     /// Which limit cut the answer.
     cut: Option<String>,
 }
@@ -33,6 +35,7 @@ impl Errors {
     pub(super) fn told(&mut self, line: &Assistant) {
         if line.parent.is_none() {
             self.class.clone_from(&line.error);
+            self.refusal.clone_from(&line.refusal);
             self.cut.clone_from(&line.cut);
         }
     }
@@ -80,6 +83,7 @@ impl Errors {
             }
             // The provider took the request, and the answer is none: longer than it may be, or refused.
             (_, Some("max_output_tokens"), _) => FailureCode::InvalidRequest,
+            _ if is_refusal(result) && self.refusal.is_some() => FailureCode::CyberPolicy,
             _ if is_refusal(result) => FailureCode::InvalidRequest,
             (_, _, class) => of_class(class),
         }

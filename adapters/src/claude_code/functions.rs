@@ -15,11 +15,14 @@ use crate::{
 
 mod rendering;
 
-pub(super) use rendering::RESULT_TEXT;
 use rendering::{Answer, tool_name};
 
 /// The native message that shows a result as taken over (R-FN-6).
 pub(super) const EVIDENCE: &str = "user/tool_result";
+
+/// The most UTF-16 units in the texts of a successful result; Claude writes a longer one to a file and shows its path. It holds for functions that
+/// are listed with `anthropic/maxResultSizeChars` of this value, the largest that there is.
+pub(super) const RESULT_TEXT: usize = 500_000;
 
 /// JSON-RPC: parameters are wrong. The model reads the text beside it.
 const INVALID_PARAMS: i64 = -32602;
@@ -108,7 +111,7 @@ impl Calls {
             Event::BlockStop { index } => {
                 // What is no JSON is never asked for.
                 if let Some(Streamed { call_id, arguments }) = self.streamed.remove(index)
-                    && is_json(&arguments)
+                    && is_whole(&arguments)
                     && !self.calls.contains_key(&call_id)
                 {
                     self.told.tell(call_id, arguments);
@@ -176,7 +179,7 @@ impl Calls {
         let mut told = self.streamed.values().filter(|streamed| streamed.call_id == call_id);
         let (first, None) = (told.next()?, told.next()) else { return None };
         let arguments = &first.arguments;
-        let ends = arguments.trim_ascii_start().starts_with(['{', '[']) && is_json(arguments);
+        let ends = arguments.trim_ascii_start().starts_with(['{', '[']) && is_whole(arguments);
         ends.then(|| arguments.clone())
     }
 
@@ -239,8 +242,9 @@ pub(super) fn foreign(request_id: &str, id: &RawValue) -> Option<Bytes> {
     logged(write::mcp_error(request_id, id, INVALID_PARAMS, "no Turn is running"))
 }
 
-fn is_json(text: &str) -> bool {
-    serde_json::from_str::<&RawValue>(text).is_ok()
+/// Whether a text is the model's own. Half a character at the end of a piece was replaced, and then it is not.
+fn is_whole(arguments: &str) -> bool {
+    !arguments.contains(char::REPLACEMENT_CHARACTER) && serde_json::from_str::<&RawValue>(arguments).is_ok()
 }
 
 fn refuse(Request { request_id, id }: &Request, why: &str, notice: Option<&'static str>) -> Step {

@@ -80,7 +80,7 @@ impl Machines {
                 out.push(Report::Ended(end));
                 return true;
             }
-            Line::State(_) | Line::Init(_) | Line::Lifecycle(_) | Line::Compacted | Line::Withdrawn { .. } => {}
+            Line::State(_) | Line::Init(_) | Line::Lifecycle(_) | Line::Compacted | Line::Withdrawn => {}
             Line::Heartbeat => {}
         }
         false

@@ -11,7 +11,8 @@ mod text;
 pub(super) mod write;
 
 pub(super) use message::{Assistant, Block, Delta, Event, Shown, ShownPart, Stream, Tokens, ToolResult, User};
-use text::{lossy, lossy_option};
+use text::lossy;
+pub(super) use text::lossy_option;
 
 /// The in-process server that holds the declared functions.
 pub(super) const SERVER: &str = "functions";

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    claude_code::wire::{Shown, ShownPart, ToolResult},
+    claude_code::wire::{Shown, ShownPart, ToolResult, lossy_option},
     harness::{FileEdit, FileEditKind, Tool, ToolEnd, ToolStatus, WebAction},
 };
 
@@ -15,9 +15,11 @@ const REJECTED: &str = "user-rejected";
 pub(super) fn begun(name: String, input: Option<&RawValue>) -> Tool {
     #[derive(Default, Deserialize)]
     struct Input {
+        #[serde(default, deserialize_with = "lossy_option")]
         command: Option<String>,
         file_path: Option<String>,
         notebook_path: Option<String>,
+        #[serde(default, deserialize_with = "lossy_option")]
         query: Option<String>,
         url: Option<String>,
     }
@@ -76,12 +78,14 @@ pub(super) fn ended(tool: Tool, result: &ToolResult, raw: Option<&RawValue>, den
 fn command_output(tool: &Tool, raw: Option<&RawValue>) -> Option<String> {
     #[derive(Deserialize)]
     struct Output {
-        stdout: String,
-        #[serde(default)]
-        stderr: String,
+        #[serde(default, deserialize_with = "lossy_option")]
+        stdout: Option<String>,
+        #[serde(default, deserialize_with = "lossy_option")]
+        stderr: Option<String>,
     }
     let (Tool::Command { .. }, Some(raw)) = (tool, raw) else { return None };
-    let Output { mut stdout, stderr } = serde_json::from_str(raw.get()).ok()?;
+    let Output { stdout, stderr } = serde_json::from_str(raw.get()).ok()?;
+    let (mut stdout, stderr) = (stdout?, stderr.unwrap_or_default());
     if !stdout.is_empty() && !stderr.is_empty() {
         stdout.push('\n');
     }
@@ -111,6 +115,7 @@ fn changed(edit: FileEdit, raw: &RawValue) -> FileEdit {
         #[serde(rename = "type")]
         kind: Option<String>,
         file_path: Option<String>,
+        #[serde(default, deserialize_with = "lossy_option")]
         content: Option<String>,
         #[serde(default)]
         structured_patch: Vec<Hunk>,

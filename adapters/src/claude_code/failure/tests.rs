@@ -74,6 +74,30 @@ fn every_failure_has_its_class() {
 }
 
 #[test]
+fn a_refusal_by_policy_has_its_class() {
+    let refused = |details: &str| {
+        let line = format!(
+            r#"{{"type":"assistant","message":{{"id":"s","model":"<synthetic>","stop_details":{details},"stop_reason":"refusal","content":[]}},"parent_tool_use_id":null,"error":"invalid_request"}}"#
+        );
+        let Some(Line::Assistant(line)) = wire::read(line.as_bytes()).unwrap() else { panic!("no message") };
+        let mut errors = Errors::default();
+        errors.told(&line);
+        let result = r#"{"type":"result","subtype":"success","is_error":true,"stop_reason":"refusal","terminal_reason":"api_error","api_error_status":null,"result":"x"}"#;
+        let Some(Line::Result(result)) = wire::read(result.as_bytes()).unwrap() else { panic!("no result") };
+        errors.end(&result, OF, &Cleaner::default())
+    };
+    for (details, want) in [
+        ("null", FailureCode::InvalidRequest),
+        (r#"{"type":"refusal","category":null}"#, FailureCode::InvalidRequest),
+        (r#"{"type":"refusal","category":"cyber","explanation":"because"}"#, FailureCode::CyberPolicy),
+        (r#"{"type":"refusal","category":"bio"}"#, FailureCode::CyberPolicy),
+    ] {
+        let NativeEnd::Failed { failure, finish, .. } = refused(details) else { panic!("{details}") };
+        assert_eq!((failure.code, finish), (want, Some(Finish::Refused)), "{details}");
+    }
+}
+
+#[test]
 fn the_end_of_an_answer_is_told_by_its_fields() {
     let finish = |reason: &str, more: &str, bare| {
         let result = format!(r#""subtype":"success","is_error":false,"stop_reason":{reason}{more}"#);

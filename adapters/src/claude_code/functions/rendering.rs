@@ -8,10 +8,6 @@ use crate::{
     harness::OutputPart,
 };
 
-/// The most UTF-16 units in the texts of a successful result; Claude writes a longer one to a file and shows its path. It holds for functions that
-/// are listed with `anthropic/maxResultSizeChars` of this value, the largest that there is.
-pub(in crate::claude_code) const RESULT_TEXT: usize = 500_000;
-
 /// A failed result of more UTF-16 units is cut in the middle.
 const CUT_ABOVE: usize = 11_024;
 /// UTF-16 units that are left at each end of a text that is cut; one fewer where the last would be half of a character.

@@ -153,6 +153,16 @@ fn arguments_are_the_models_own_where_they_were_told_whole() {
     calls.streamed(&event(r#"{"type":"message_stop"}"#));
     stop(&mut calls, 5);
     assert_eq!(shown(&mut calls, "void"), respelled());
+    let half = |half: &str| {
+        event(&format!(
+            r#"{{"type":"content_block_delta","index":7,"delta":{{"type":"input_json_delta","partial_json":"{half}"}}}}"#
+        ))
+    };
+    stream(&mut calls, 7, "half", &["{\"a\":\""]);
+    calls.streamed(&half(r"\ud83d"));
+    calls.streamed(&half(r#"\ude00\"}"#));
+    stop(&mut calls, 7);
+    assert_eq!(shown(&mut calls, "half"), respelled());
     stream(&mut calls, 6, "array", &["[1]"]);
     stop(&mut calls, 6);
     assert_eq!(shown(&mut calls, "array"), ("[1]".into(), true));

@@ -111,6 +111,8 @@ pub(in crate::claude_code) struct Assistant {
     pub(in crate::claude_code) blocks: Vec<Block>,
     /// The class of an error that it tells.
     pub(in crate::claude_code) error: Option<String>,
+    /// Why the provider refused to answer, where the error is that it did.
+    pub(in crate::claude_code) refusal: Option<String>,
     /// Which limit cut the answer, where the error is that one did.
     pub(in crate::claude_code) cut: Option<String>,
     /// Cut short by an interrupt.
@@ -274,12 +276,17 @@ pub(super) fn assistant(envelope: &Envelope<'_>) -> Result<Assistant, serde_json
         model: String,
         #[serde(default)]
         content: Vec<Block>,
+        stop_details: Option<Details>,
+    }
+    #[derive(Deserialize)]
+    struct Details {
+        category: Option<String>,
     }
     #[derive(Deserialize)]
     struct Params {
         cut: Option<String>,
     }
-    let Message { id, model, content } = typed(envelope.message)?;
+    let Message { id, model, content, stop_details } = typed(envelope.message)?;
     let params = envelope.api_error_params.and_then(|params| serde_json::from_str::<Params>(params.get()).ok());
     Ok(Assistant {
         parent: parent(envelope),
@@ -287,6 +294,7 @@ pub(super) fn assistant(envelope: &Envelope<'_>) -> Result<Assistant, serde_json
         is_synthetic: model == SYNTHETIC,
         blocks: content,
         error: envelope.error.and_then(|error| serde_json::from_str(error.get()).ok()),
+        refusal: stop_details.and_then(|details| details.category),
         cut: params.and_then(|params| params.cut),
         aborted: envelope.aborted,
     })

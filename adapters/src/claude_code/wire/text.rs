@@ -38,7 +38,9 @@ pub(super) fn lossy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String
 }
 
 /// The same where the text may be missing or null.
-pub(super) fn lossy_option<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(in crate::claude_code) fn lossy_option<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     struct Present;
 
     impl<'de> Visitor<'de> for Present {
