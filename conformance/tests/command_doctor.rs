@@ -57,7 +57,7 @@ fn a_usable_harness_is_told_with_its_path_and_version() {
 #[test]
 fn claude_code_is_told_with_what_its_user_has_to_know() {
     let folder = folder("claude");
-    let claude = claude().unwrap();
+    let claude = claude().unwrap().canonicalize().unwrap();
     let path = claude.to_str().unwrap();
     let key = "the model key stands in the environment of its process";
     let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "outer"]);
