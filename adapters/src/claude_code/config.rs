@@ -7,11 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{
-    admission,
-    inventory::{Inventory, SERVER},
-    probe::HOME,
-};
+use super::{admission, functions::RESULT_TEXT, inventory::Inventory, probe::HOME, wire::SERVER};
 use crate::{
     admission::{OUTPUT_SCHEMA, refused},
     harness::{Configuration, NotAdmitted, Placement},
@@ -22,7 +18,6 @@ use crate::{
 ///
 /// - `--setting-sources=` and `--strict-mcp-config` keep out what the workspace configures: its hooks and servers would be run without a question.
 /// - Without `--system-prompt-snapshot=off` a resumed conversation has the instructions of its start (R-PRE-6).
-/// - `dontAsk` denies what is not allowed; nobody is there to be asked (R-PLC-1).
 const ARGUMENTS: &[&str] = &[
     "--input-format=stream-json",
     "--output-format=stream-json",
@@ -31,8 +26,18 @@ const ARGUMENTS: &[&str] = &[
     "--strict-mcp-config",
     "--setting-sources=",
     "--system-prompt-snapshot=off",
-    "--permission-mode=dontAsk",
 ];
+
+/// What the model may do without a question; nobody is there to be asked (R-PLC-1). Claude Code tells it again at the start of a native turn.
+///
+/// On a workspace every tool is allowed everywhere, since somebody else isolates it: with a list of allowed tools, writing to a repository's `.git`,
+/// to `.claude` or to a start-up file of a shell would be denied still. Elsewhere what is not on the list is denied.
+pub(super) fn permission_mode(placement: &Placement) -> &'static str {
+    match placement {
+        Placement::Workspace { .. } => "bypassPermissions",
+        Placement::None => "dontAsk",
+    }
+}
 
 /// How long a call may take natively, in milliseconds: 24 days, the most that can be set.
 const CALL_TIMEOUT_MS: u32 = 2_147_483_647;
@@ -80,8 +85,12 @@ pub(super) fn arguments(configuration: &Configuration, inventory: &Inventory, of
     };
     // With a blank between them, a list would swallow the arguments behind it.
     let own = [
+        format!("--permission-mode={}", permission_mode(&configuration.placement)),
+        match configuration.placement {
+            Placement::Workspace { .. } => "--allow-dangerously-skip-permissions".to_owned(),
+            Placement::None => format!("--allowedTools={}", inventory.allowed()),
+        },
         format!("--tools={}", inventory.tools()),
-        format!("--allowedTools={}", inventory.allowed()),
         format!("--model={}", configuration.model),
         conversation,
     ];
@@ -118,10 +127,12 @@ pub(super) fn environment(
     for (name, value) in VARIABLES {
         environment = environment.set(name, value);
     }
-    if configuration.placement == Placement::None {
+    environment = match configuration.placement {
         // Else it looks for a repository around a directory that is none of the Session's.
-        environment = environment.set("CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS", "1");
-    }
+        Placement::None => environment.set("CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS", "1"),
+        // The operator's word that somebody isolates it; without it root is not allowed to allow everything.
+        Placement::Workspace { .. } => environment.set("IS_SANDBOX", "1"),
+    };
     match model_key {
         Some(key) => environment.set("ANTHROPIC_API_KEY", key.expose_secret()),
         None => environment,
@@ -129,8 +140,8 @@ pub(super) fn environment(
 }
 
 /// What the bridge sets beside the configuration, as a text that differs when one of it does.
-pub(super) fn settings() -> String {
-    format!("{} {VARIABLES:?} call={CALL_TIMEOUT_MS}", ARGUMENTS.join(" "))
+pub(super) fn settings(placement: &Placement) -> String {
+    format!("{} {} {VARIABLES:?} call={CALL_TIMEOUT_MS}", ARGUMENTS.join(" "), permission_mode(placement))
 }
 
 /// The request `initialize`.
@@ -226,7 +237,7 @@ struct Meta {
     always_load: bool,
     /// Else a long result is written to a file; this is the most that can be set.
     #[serde(rename = "anthropic/maxResultSizeChars")]
-    max_result_size_chars: u32,
+    max_result_size_chars: usize,
 }
 
 /// The version of MCP that Claude Code speaks; it takes no manifest of another.
@@ -244,7 +255,7 @@ pub(super) fn initialize(configuration: &Configuration) -> Result<Initialize<'_>
             description: &function.description,
             input_schema: admission::parameters(index, &function.parameters)?,
             annotations: Annotations { read_only_hint: true },
-            meta: Meta { always_load: !function.defer_loading, max_result_size_chars: 500_000 },
+            meta: Meta { always_load: !function.defer_loading, max_result_size_chars: RESULT_TEXT },
         })
     });
     let tools = tools.collect::<Result<Vec<_>, _>>()?;

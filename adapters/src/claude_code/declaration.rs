@@ -20,7 +20,7 @@ pub(super) const QUALIFIED: &str = "2.1.332";
 /// Native rule for names of functions: other characters become `_` in what the model reads.
 pub(super) use crate::admission::NAME_PATTERN;
 
-/// Native limit for names of functions: a tool's name has at most 128 bytes, and Claude Code puts [`super::inventory::PREFIX`] before it. It drops
+/// Native limit for names of functions: a tool's name has at most 128 bytes, and Claude Code puts `mcp__functions__` before it. It drops
 /// a function with a longer name without a word.
 pub(super) const NAME_BYTES: usize = 112;
 
@@ -169,7 +169,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::claude_code::inventory;
+    use crate::claude_code::functions::tool_name;
 
     fn declared(isolation: Isolation, version: &str, trouble: Option<&str>) -> Declaration {
         let settings = Settings::new(PathBuf::from("/keeper"), isolation);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_longest_name_is_that_of_a_tool_less_what_stands_before_it() {
-        assert_eq!(NAME_BYTES + inventory::PREFIX.len(), 128);
+        assert_eq!(tool_name(&"x".repeat(NAME_BYTES)).len(), 128);
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::{
 
 mod rendering;
 
-use rendering::{Answer, tool_name};
+use rendering::Answer;
+pub(super) use rendering::tool_name;
 
 /// The native message that shows a result as taken over (R-FN-6).
 pub(super) const EVIDENCE: &str = "user/tool_result";

@@ -3,12 +3,9 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use super::{functions::tool_name, wire::SERVER};
 use crate::harness::{Configuration, Placement, WebSearchMode};
 
-/// The name of the server by which functions are declared.
-pub(super) const SERVER: &str = "functions";
-/// What Claude Code puts before the name of a function.
-pub(super) const PREFIX: &str = "mcp__functions__";
 /// The tool by which the model gives a final answer of a schema.
 pub(super) const STRUCTURED_OUTPUT: &str = "StructuredOutput";
 /// The tool by which the model finds what is deferred.
@@ -64,7 +61,7 @@ impl Inventory {
                 found.into_iter().chain(searched).collect()
             }
         };
-        let functions = configuration.functions.iter().map(|function| format!("{PREFIX}{}", function.name));
+        let functions = configuration.functions.iter().map(|function| tool_name(&function.name));
         let structured = configuration.controls.output_schema.as_ref().map(|_| STRUCTURED_OUTPUT.to_owned());
         let offered = native.iter().map(|tool| (*tool).to_owned()).chain(functions).chain(structured).collect();
         Self { native, functions: !configuration.functions.is_empty(), offered }
@@ -75,10 +72,11 @@ impl Inventory {
         self.native.join(",")
     }
 
-    /// What the model may use without a question: every tool that is offered. The final answer of a schema needs no leave.
+    /// What the model may use without a question under the placement `none`: every tool that is offered. The final answer of a schema needs no
+    /// leave.
     pub(super) fn allowed(&self) -> String {
-        let functions = self.functions.then(|| PREFIX.trim_end_matches('_'));
-        self.native.iter().copied().chain(functions).collect::<Vec<_>>().join(",")
+        let functions = self.functions.then(|| format!("mcp__{SERVER}"));
+        self.native.iter().map(|tool| (*tool).to_owned()).chain(functions).collect::<Vec<_>>().join(",")
     }
 
     /// Whether the model searches for tools.

@@ -117,7 +117,14 @@ pub(super) async fn prepare(
     });
     let (orders, reports, keeper) = opening.own(native, lock, package, tasks).await?;
     let version = told.or(version).unwrap_or_default();
-    Ok(Executor { orders, reports, version, native_session_id: id, settings: config::settings(), keeper })
+    Ok(Executor {
+        orders,
+        reports,
+        version,
+        native_session_id: id,
+        settings: config::settings(&configuration.placement),
+        keeper,
+    })
 }
 
 fn make_folders<const N: usize>(folders: [&Path; N]) -> io::Result<()> {

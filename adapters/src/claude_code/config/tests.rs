@@ -65,6 +65,22 @@ fn the_arguments_are_as_reviewed() {
     assert!(told(Conversation::Resumed("id")).ends_with("\n--resume=id\n"));
 }
 
+/// On a workspace every offered tool is allowed, wherever it reaches (R-PLC-1).
+#[test]
+fn a_workspace_allows_every_tool_and_none_only_what_is_offered() {
+    let told = |configuration: &Configuration| {
+        let words = arguments(configuration, &Inventory::of(configuration), Conversation::New("id"));
+        words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let has = |words: &[String], word: &str| words.iter().any(|one| one == word);
+    let placement = Placement::Workspace { environment_id: "e".into(), directory: "/w".into() };
+    let workspace = told(&Configuration { placement, ..plain() });
+    assert!(has(&workspace, "--permission-mode=bypassPermissions"));
+    assert!(has(&workspace, "--allow-dangerously-skip-permissions"));
+    let none = told(&plain());
+    assert!(has(&none, "--permission-mode=dontAsk") && has(&none, "--allowedTools=") && has(&none, "--tools="));
+}
+
 /// What the user writes and what is secret is in no argument (R-SEC-6).
 #[test]
 fn the_arguments_hold_nothing_of_the_user_but_the_model() {
@@ -97,6 +113,8 @@ fn the_environment_follows_the_configuration() {
     let workspace = Configuration { placement, ..plain() };
     assert_eq!(value(&workspace, "ENABLE_TOOL_SEARCH").as_deref(), Some("true"));
     assert_eq!(value(&workspace, "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS"), None);
+    assert_eq!(value(&workspace, "IS_SANDBOX").as_deref(), Some("1"));
+    assert_eq!(value(&plain(), "IS_SANDBOX"), None);
 }
 
 #[test]
@@ -119,8 +137,8 @@ fn no_limit_of_a_call_is_below_24_days() {
 
 #[test]
 fn settings_name_what_the_bridge_sets_and_nothing_else() {
-    let settings = settings();
-    assert!(settings.contains("--permission-mode=dontAsk") && settings.contains("CLAUDE_CODE_MAX_RETRIES"));
+    let settings = settings(&Placement::None);
+    assert!(settings.contains("dontAsk") && settings.contains("CLAUDE_CODE_MAX_RETRIES"));
     assert!(!settings.contains("/s/") && !settings.contains("claude-sonnet"));
 }
 

@@ -19,7 +19,7 @@ const CUT: (&str, &str) = ("\n\n... [", " characters truncated] ...\n\n");
 const IMAGE_SOURCE: &str = "[Image: source: ";
 
 /// The name of a function as the model has it.
-pub(super) fn tool_name(function: &str) -> String {
+pub(in crate::claude_code) fn tool_name(function: &str) -> String {
     format!("mcp__{SERVER}__{function}")
 }
 
