@@ -50,7 +50,7 @@ fn an_input_comes_into_the_answer_and_the_model_reads_it(harness: Harness) {
         assert_eq!(discards(&seen), [DiscardReason::Steered].repeat(usize::from(breaks_off)));
         let story = seen.story();
         let place = |name: &str| story.iter().position(|kind| *kind == name);
-        assert!(place("input_written") < place(end), "{story:?}");
+        assert!(!breaks_off || place("input_written") < place(end), "{story:?}");
         assert!(place(end) < place("input_accepted"), "{story:?}");
 
         let requests = rig.provider.model_requests();
