@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::for_each_harness;
-use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, refused, scenario};
+use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::{self, InputEvidence, InputPhase, Reason, TurnStatus, event::Kind};
 use rustix::process;
@@ -59,13 +59,16 @@ fn what_was_written_and_not_read_when_the_daemon_dies_has_one_outcome_and_is_nev
                 assert_eq!((input.refusal(), &*ends(&whole)), (Reason::TurnEnded, &["TURN_ENDED"][..]))
             }
             InputPhase::OutcomeUnknown => assert_eq!(ends(&whole), ["unknown"]),
+            // Claude Code gives up a call once nobody can answer it any more, and reads what waited behind it. That stands in its history.
+            InputPhase::Accepted if harness == Harness::ClaudeCode => assert_eq!(ends(&whole), ["accepted"]),
             other => anyhow::bail!("{other:?}"),
         }
         keeps(&session, &input).await?;
         let native = whole.native_session()?;
         let ready = rig.resume(&session, configuration(rig), &native).await?;
         rig.turn_with(&session, &ready, "t-2", "and then").await?.completed()?;
-        assert!(rig.provider.model_requests().iter().all(|request| !request.body.contains("turn left")));
+        let is_read = rig.provider.model_requests().iter().any(|request| request.body.contains("turn left"));
+        assert_eq!(is_read, input.phase() == InputPhase::Accepted);
         Ok(())
     });
 }
@@ -83,10 +86,14 @@ fn what_was_read_unseen_is_found_in_history(harness: Harness) {
         seen.until(&mut events, |kind| matches!(kind, Kind::ToolStarted(_)).then_some(())).await?;
         let answer = session.steer("t-1", "i-1", text_input("turn left")).await?;
         assert_eq!(answer.input.map(|input| input.phase()), Some(InputPhase::Written));
-        // From here on nobody hears what Codex says.
+        // From here on nobody hears what the Harness says.
         rig.daemon.signal(process::Signal::STOP)?;
         fs::write(rig.workspace().join("go"), "")?;
-        rig.wait_for_history("task_complete").await?;
+        rig.wait_for_history(match harness {
+            Harness::Codex => "task_complete",
+            Harness::ClaudeCode => r#""stop_reason":"end_turn""#,
+        })
+        .await?;
         killed(rig).await?;
         let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
         whole.completed()?;
@@ -118,7 +125,7 @@ fn what_a_stopped_harness_may_have_read_is_unknown(harness: Harness) {
         let (session, mut events, seen) = waiting(rig).await?;
         rig.harness()?.signal(process::Signal::STOP)?;
         // More than a pipe takes.
-        let long = format!("turn left{}", "x".repeat(1 << 20));
+        let long = format!("turn left{}", "x".repeat(1 << 19));
         let answer = session.steer("t-1", "i-1", text_input(long.clone())).await?;
         assert_eq!(answer.input.map(|input| input.phase()), Some(InputPhase::Received));
         let again = session.steer("t-1", "i-1", text_input(long)).await?;

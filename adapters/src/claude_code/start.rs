@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::time;
 use tokio_util::task::TaskTracker;
 
@@ -15,7 +16,7 @@ use super::{
     config::{self, Folders, Unchecked},
     executor::{Conversation, Opened},
     inventory::Inventory,
-    wire::{self, Line, lossy_option, write},
+    wire::{self, Line, write},
 };
 use crate::{
     harness::{Executor, HistoryFault, Launch, Placement, PrepareError},
@@ -180,8 +181,7 @@ async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> 
     #[derive(Deserialize)]
     struct Initialized {
         claude_code_version: Option<String>,
-        #[serde(default, deserialize_with = "lossy_option")]
-        account: Option<Account>,
+        account: Option<Box<RawValue>>,
     }
     const ID: &str = "initialize";
     opening.write(write::request(ID, request))?;
@@ -195,6 +195,8 @@ async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> 
                 let told = response.response.map(|told| serde_json::from_str::<Initialized>(told.get()));
                 let told = told.transpose().map_err(|error| Trouble::Broken(format!("unexpected answer: {error}")))?;
                 let Some(Initialized { claude_code_version, account }) = told else { return Ok(None) };
+                // One of another form says nothing (R-CAP-5).
+                let account = account.and_then(|account| serde_json::from_str::<Account>(account.get()).ok());
                 if account.is_some_and(|account| account.is_anonymous()) {
                     return Err(Trouble::Refused(NO_KEY.to_owned()));
                 }
