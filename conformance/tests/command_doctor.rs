@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::{env, fs};
 
-use conformance::rig::{codex, program};
+use conformance::rig::{claude, codex, program};
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}-{}", std::process::id()));
@@ -30,7 +30,7 @@ fn check(output: &Output, code: i32, wants: &[&str]) {
     for want in wants {
         assert!(out.contains(want), "{want:?} is not in {out}{err}");
     }
-    assert!((1..=15).contains(&out.lines().count()), "{out}");
+    assert!((1..=24).contains(&out.lines().count()), "{out}");
 }
 
 #[test]
@@ -55,12 +55,40 @@ fn a_usable_harness_is_told_with_its_path_and_version() {
 }
 
 #[test]
+fn claude_code_is_told_with_what_its_user_has_to_know() {
+    let folder = folder("claude");
+    let claude = claude().unwrap().canonicalize().unwrap();
+    let path = claude.to_str().unwrap();
+    let key = "the model key stands in the environment of its process";
+    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "outer"]);
+    check(&output, 0, &["claude_code", path, "2.1.332", key, "tool_search", "local_environment"]);
+    // Without a sandbox of its own it has no workspace, and that is said.
+    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "native"]);
+    check(&output, 0, &["workspace nothing", "no sandbox of its own", "set isolation to outer"]);
+    // Another version is usable, and not proved.
+    let program = folder.join("claude");
+    fs::write(&program, "#!/bin/sh\necho '9.9.9 (Claude Code)'\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = doctor(
+        &folder,
+        &["--codex", "/nonexistent/codex", "--claude", program.to_str().unwrap(), "--isolation", "outer"],
+    );
+    check(&output, 0, &["9.9.9 (not proved; the nearest proved version is taken as its like)"]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn an_unusable_harness_is_told_with_what_to_do() {
     let folder = folder("bad");
-    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--isolation", "outer"]);
-    check(&output, 1, &["/nonexistent/codex", "does not exist", "install"]);
-    fs::write(folder.join("codex"), "").unwrap();
-    let output = doctor(&folder, &["--codex", "codex", "--isolation", "outer"]);
+    let missing = ["--codex", "/nonexistent/codex", "--claude", "/nonexistent/claude", "--isolation", "outer"];
+    let output = doctor(&folder, &missing);
+    let wants =
+        ["/nonexistent/codex", "/nonexistent/claude", "does not exist", "@openai/codex", "@anthropic-ai/claude-code"];
+    check(&output, 1, &wants);
+    for name in ["codex", "claude"] {
+        fs::write(folder.join(name), "").unwrap();
+    }
+    let output = doctor(&folder, &["--codex", "codex", "--claude", "claude", "--isolation", "outer"]);
     check(&output, 1, &["not executable"]);
     let codex = codex().unwrap();
     let output = doctor(
