@@ -86,7 +86,7 @@ fn find(home: &Path, session: &str) -> io::Result<Option<PathBuf>> {
     let name = format!("{session}.jsonl");
     for folder in folders {
         let file = folder?.path().join(&name);
-        if file.is_file() {
+        if fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()) {
             return Ok(Some(file));
         }
     }
