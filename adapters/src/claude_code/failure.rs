@@ -81,17 +81,20 @@ impl Errors {
         if let Some(status) = result.api_error_status {
             return of_status(status);
         }
-        match (result.api_error_type.as_deref(), result.api_error.as_deref(), class) {
-            (Some("overloaded_error"), _, _) => FailureCode::ServerOverloaded,
-            (_, Some("connection_failed"), _) => FailureCode::ConnectionFailed,
-            (_, Some("max_output_tokens"), _) if self.cut.as_deref() == Some("context_window") => {
+        // An error in the middle of a stream has a type and no status.
+        if let Some(code) = result.api_error_type.as_deref().and_then(of_type) {
+            return code;
+        }
+        match result.api_error.as_deref() {
+            Some("connection_failed") => FailureCode::ConnectionFailed,
+            Some("max_output_tokens") if self.cut.as_deref() == Some("context_window") => {
                 FailureCode::ContextLengthExceeded
             }
             // The provider took the request, and the answer is none: longer than it may be, or refused.
-            (_, Some("max_output_tokens"), _) => FailureCode::InvalidRequest,
+            Some("max_output_tokens") => FailureCode::InvalidRequest,
             _ if is_refusal(result) && self.refusal.is_some() => FailureCode::CyberPolicy,
             _ if is_refusal(result) => FailureCode::InvalidRequest,
-            (_, _, class) => of_class(class),
+            _ => of_class(class),
         }
     }
 }
@@ -112,6 +115,21 @@ pub(super) fn retried(retry: &Retry) -> RetryOf {
 
 fn of_status(status: u16) -> FailureCode {
     if status == OVERLOADED { FailureCode::ServerOverloaded } else { FailureCode::of_status(status) }
+}
+
+/// The types of error that the Messages API has. The set is open.
+fn of_type(kind: &str) -> Option<FailureCode> {
+    Some(match kind {
+        "authentication_error" | "permission_error" => FailureCode::AuthenticationError,
+        "billing_error" => FailureCode::UsageLimitExceeded,
+        "invalid_request_error" | "request_too_large" => FailureCode::InvalidRequest,
+        "not_found_error" => FailureCode::ResourceNotFound,
+        "overloaded_error" => FailureCode::ServerOverloaded,
+        "rate_limit_error" => FailureCode::RateLimitExceeded,
+        "timeout_error" => FailureCode::RequestTimeout,
+        "api_error" => FailureCode::ServerError,
+        _ => return None,
+    })
 }
 
 /// The class of an error without a status. The set is open.
