@@ -234,7 +234,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// What the daemon of this build declares.
 async fn declared() -> anyhow::Result<Vec<v1::HarnessDeclaration>> {
-    let rig = Rig::start(Setup::outer()).await?;
+    let rig = Rig::start(Setup::outer().with_all()).await?;
     let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
     rig.finish().await?;
     Ok(info.harnesses)

@@ -23,7 +23,7 @@ fn runs(text: &str, name: &str) -> bool {
 
 #[test]
 fn every_capability_names_a_scenario_that_is_there() {
-    scenario("evidence", &["R-CAP-1", "R-CAP-2", "R-CAP-3"], Setup::outer(), async |rig| {
+    scenario("evidence", &["R-CAP-1", "R-CAP-2", "R-CAP-3"], Setup::outer().with_all(), async |rig| {
         let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
         let mut declared = BTreeSet::new();
         for harness in &info.harnesses {

@@ -2,108 +2,113 @@
 
 use std::time::Duration;
 
-use conformance::provider::Recorded;
-use conformance::rig::{GRAY_JPEG, GRAY_JPEG_URL, Observed, RED_PNG, RED_PNG_URL, Rig, Setup, refusal, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{
+    GRAY_JPEG, GRAY_JPEG_URL, Harness, Observed, RED_PNG, RED_PNG_URL, Rig, Setup, refusal, scenario,
+};
 use proto::client::Session;
-use proto::v1::{self, Capability, Reason};
+use proto::v1::{self, Reason};
 
-#[test]
-fn images_reach_the_model_as_they_are_and_in_order() {
+for_each_harness!(
+    images_reach_the_model_as_they_are_and_in_order,
+    bytes_that_are_no_image_are_refused_with_their_field,
+    the_largest_image_is_taken_and_no_larger_one
+);
+
+fn images_reach_the_model_as_they_are_and_in_order(harness: Harness) {
     let rules = ["R-STA-1", "R-API-6", "R-CAP-3", "R-PRE-4"];
-    scenario("message_images", &rules, Setup::outer(), async |rig| {
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        assert!(info.harnesses[0].workspace.contains(&Capability::MessageImages.into()), "{:?}", info.harnesses);
-        let session = rig.session().await?;
-        let input = || vec![text("What is"), png(RED_PNG), text("and what is"), jpeg(GRAY_JPEG), text("?")];
-        let seen = turn(rig, &session, "t-1", input()).await?;
-        seen.completed()?;
-        let said = ["What is", RED_PNG_URL, "and what is", GRAY_JPEG_URL, "?"];
-        assert_eq!(last_input(&rig.provider.model_requests()[0]), said);
+    scenario(
+        "message_images",
+        &rules,
+        Setup::outer().of(harness).needing(v1::Capability::MessageImages),
+        async |rig| {
+            let session = rig.session().await?;
+            let input = || vec![text("What is"), png(RED_PNG), text("and what is"), jpeg(GRAY_JPEG), text("?")];
+            let seen = turn(rig, &session, "t-1", input()).await?;
+            seen.completed()?;
+            let said = ["What is", RED_PNG_URL, "and what is", GRAY_JPEG_URL, "?"];
+            assert_eq!(rig.provider.model_requests()[0].newest_input(), said);
 
-        // An image is part of what the Turn's id stands for.
-        let handle = rig.prepare(&session, rig.configuration(Vec::new())).await?;
-        assert!(session.start(&handle, "t-1", input()).await?.duplicate);
-        let mut other = input();
-        other[1] = jpeg(GRAY_JPEG);
-        refusal(session.start(&handle, "t-1", other).await, Reason::TurnConflict);
+            // An image is part of what the Turn's id stands for.
+            let handle = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+            assert!(session.start(&handle, "t-1", input()).await?.duplicate);
+            let mut other = input();
+            other[1] = jpeg(GRAY_JPEG);
+            refusal(session.start(&handle, "t-1", other).await, Reason::TurnConflict);
 
-        // It may stand alone, and those of before stay in the conversation.
-        session.start(&handle, "t-2", vec![png(RED_PNG)]).await?;
-        Observed::default().to_the_end(&mut session.turn_events("t-2")).await?.completed()?;
-        let request = &rig.provider.model_requests()[1];
-        assert_eq!(last_input(request), [RED_PNG_URL]);
-        assert_eq!(request.body.matches(GRAY_JPEG_URL).count(), 1, "{}", request.body);
-        Ok(())
-    });
+            // It may stand alone, and those of before stay in the conversation.
+            session.start(&handle, "t-2", vec![png(RED_PNG)]).await?;
+            Observed::default().to_the_end(&mut session.turn_events("t-2")).await?.completed()?;
+            let request = &rig.provider.model_requests()[1];
+            assert_eq!(request.newest_input(), [RED_PNG_URL]);
+            let data = GRAY_JPEG_URL.rsplit(',').next().unwrap_or_default();
+            assert_eq!(request.body.matches(data).count(), 1, "{}", request.body);
+            Ok(())
+        },
+    );
 }
 
-#[test]
-fn bytes_that_are_no_image_are_refused_with_their_field() {
-    scenario("message_image_bytes", &["R-STA-1", "R-API-4"], Setup::outer(), async |rig| {
-        let session = rig.session().await?;
-        let handle = rig.prepare(&session, rig.configuration(Vec::new())).await?;
-        for (part, says) in [
-            (png(b""), "PNG"),
-            (png(&RED_PNG[..RED_PNG.len() - 1]), "PNG"),
-            (png(GRAY_JPEG), "PNG"),
-            (jpeg(RED_PNG), "JPEG"),
-            (jpeg(&GRAY_JPEG[..40]), "JPEG"),
-            (image("image/gif", b"GIF89a"), "image/png or image/jpeg"),
-            (image("", RED_PNG), "image/png or image/jpeg"),
-        ] {
-            let refused = session.start(&handle, "t-1", vec![text("see"), part]).await;
-            refusal(refused, Reason::InvalidRequest).at("input[1].image").says(says);
-        }
-        // None of it had an effect.
-        refusal(session.turn("t-1").await, Reason::NotFound);
-        session.start(&handle, "t-1", vec![text("see"), png(RED_PNG)]).await?;
-        Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
-        assert_eq!(rig.provider.model_requests().len(), 1);
-        Ok(())
-    });
+fn bytes_that_are_no_image_are_refused_with_their_field(harness: Harness) {
+    scenario(
+        "message_image_bytes",
+        &["R-STA-1", "R-API-4"],
+        Setup::outer().of(harness).needing(v1::Capability::MessageImages),
+        async |rig| {
+            let session = rig.session().await?;
+            let handle = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+            for (part, says) in [
+                (png(b""), "PNG"),
+                (png(&RED_PNG[..RED_PNG.len() - 1]), "PNG"),
+                (png(GRAY_JPEG), "PNG"),
+                (jpeg(RED_PNG), "JPEG"),
+                (jpeg(&GRAY_JPEG[..40]), "JPEG"),
+                (image("image/gif", b"GIF89a"), "image/png or image/jpeg"),
+                (image("", RED_PNG), "image/png or image/jpeg"),
+            ] {
+                let refused = session.start(&handle, "t-1", vec![text("see"), part]).await;
+                refusal(refused, Reason::InvalidRequest).at("input[1].image").says(says);
+            }
+            // None of it had an effect.
+            refusal(session.turn("t-1").await, Reason::NotFound);
+            session.start(&handle, "t-1", vec![text("see"), png(RED_PNG)]).await?;
+            Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+            assert_eq!(rig.provider.model_requests().len(), 1);
+            Ok(())
+        },
+    );
 }
 
-#[test]
-fn the_largest_image_is_taken_and_no_larger_one() {
-    scenario("message_image_size", &["R-STA-1", "R-API-4", "R-API-7"], Setup::outer(), async |rig| {
-        let session = rig.session().await?;
-        let handle = rig.prepare(&session, rig.configuration(Vec::new())).await?;
-        // Readers stop at the end of the picture.
-        let of_size = |size: usize| [RED_PNG, &vec![7; size - RED_PNG.len()]].concat();
-        let largest = of_size(8 << 20);
-        let refused = session.start(&handle, "t-1", vec![png(&of_size((8 << 20) + 1))]).await;
-        refusal(refused, Reason::InvalidRequest).at("input[0].image.data").says("8388608");
-        let mut all = vec![png(&largest); 4];
-        all.push(png(RED_PNG));
-        refusal(session.start(&handle, "t-1", all).await, Reason::InvalidRequest).at("input").says("33554432");
-        session.start_within(&handle, "t-1", vec![png(&largest)], Some(Duration::from_secs(40))).await?;
-        Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
-        let sent = last_input(&rig.provider.model_requests()[0]).concat();
-        // Base64 has four characters for three bytes.
-        assert_eq!(sent.len(), "data:image/png;base64,".len() + largest.len().div_ceil(3) * 4);
-        assert!(sent.starts_with(&RED_PNG_URL[..RED_PNG_URL.len() - 4]), "{}", &sent[..200]);
-        Ok(())
-    });
+fn the_largest_image_is_taken_and_no_larger_one(harness: Harness) {
+    scenario(
+        "message_image_size",
+        &["R-STA-1", "R-API-4", "R-API-7"],
+        Setup::outer().of(harness).needing(v1::Capability::MessageImages),
+        async |rig| {
+            let session = rig.session().await?;
+            let handle = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+            // Readers stop at the end of the picture.
+            let of_size = |size: usize| [RED_PNG, &vec![7; size - RED_PNG.len()]].concat();
+            let largest = of_size(8 << 20);
+            let refused = session.start(&handle, "t-1", vec![png(&of_size((8 << 20) + 1))]).await;
+            refusal(refused, Reason::InvalidRequest).at("input[0].image.data").says("8388608");
+            let mut all = vec![png(&largest); 4];
+            all.push(png(RED_PNG));
+            refusal(session.start(&handle, "t-1", all).await, Reason::InvalidRequest).at("input").says("33554432");
+            session.start_within(&handle, "t-1", vec![png(&largest)], Some(Duration::from_secs(40))).await?;
+            Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+            let sent = rig.provider.model_requests()[0].newest_input().concat();
+            // Base64 has four characters for three bytes.
+            assert_eq!(sent.len(), "data:image/png;base64,".len() + largest.len().div_ceil(3) * 4);
+            assert!(sent.starts_with(&RED_PNG_URL[..RED_PNG_URL.len() - 4]), "{}", &sent[..200]);
+            Ok(())
+        },
+    );
 }
 
 async fn turn(rig: &Rig, session: &Session, id: &str, input: Vec<v1::InputPart>) -> anyhow::Result<Observed> {
     let handle = rig.prepare(session, rig.configuration(Vec::new())).await?;
     session.start(&handle, id, input).await?;
     Observed::default().to_the_end(&mut session.turn_events(id)).await
-}
-
-/// The texts and the addresses of images in the last message of the user.
-fn last_input(request: &Recorded) -> Vec<String> {
-    let body = request.json();
-    let items = body["input"].as_array().cloned().unwrap_or_default();
-    let last = items.into_iter().rfind(|item| item["role"] == "user").unwrap_or_default();
-    let parts = last["content"].as_array().cloned().unwrap_or_default();
-    let said = |part: &serde_json::Value| match part["type"].as_str() {
-        Some("input_text") => part["text"].as_str().map(str::to_owned),
-        Some("input_image") => part["image_url"].as_str().map(str::to_owned),
-        _ => None,
-    };
-    parts.iter().map(|part| said(part).unwrap_or_else(|| part.to_string())).collect()
 }
 
 fn text(text: &str) -> v1::InputPart {

@@ -1,9 +1,17 @@
 //! Final answers of a form (R-CTL-3): what the model provider is asked for, what is said of the answer, and what is refused before.
 
 use conformance::child::codex;
-use conformance::rig::{Codex, Daemon, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{
+    Codex, Daemon, Harness, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result,
+};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, FailureCode, Reason, event::Kind, output_format::Format};
+
+for_each_harness!(
+    every_request_of_every_turn_asks_for_the_schema_byte_for_byte,
+    without_a_workspace_a_schema_is_asked_for_too,
+);
 
 /// Order and numbers of a schema are its author's; Codex spells characters of texts as themselves.
 const SCHEMA: &str = r#"{"type":"object","required":["z","a"],"properties":{"z":{"type":"number","maximum":1.50,"minimum":-9223372036854775808},"a":{"type":"string","description":"\u00e9"}},"additionalProperties":false,"x-long":0.12345678901234567890123}"#;
@@ -25,80 +33,113 @@ async fn turn(rig: &Rig, session: &Session, turn_id: &str, schema: &str) -> anyh
     rig.turn_with(session, &ready, turn_id, turn_id).await
 }
 
+/// Why most of it is looked at for one Harness alone.
+const NATIVE: &str = "Codex asks the provider for the form, Claude Code has a tool for it";
+
+/// One that both Harnesses take as it is.
+const PLAIN_SCHEMA: &str = r#"{"type":"object","required":["z","a"],"properties":{"z":{"type":"number","maximum":1.5},"a":{"type":"string"}},"additionalProperties":false}"#;
+
+/// A step of the provider that answers by the schema.
+fn answers(harness: Harness, answer: &str) -> String {
+    match harness {
+        Harness::Codex => says(answer),
+        Harness::ClaudeCode => {
+            let call = serde_json::json!({"name": "StructuredOutput", "arguments": answer});
+            serde_json::json!({"play": [{"calls": [call]}]}).to_string()
+        }
+    }
+}
+
 /// A step of the provider that answers with a text.
 fn says(text: &str) -> String {
     serde_json::json!({"play": [{"text": {"chunks": [text]}}]}).to_string()
 }
 
-#[test]
-fn every_request_of_every_turn_asks_for_the_schema_byte_for_byte() {
+fn every_request_of_every_turn_asks_for_the_schema_byte_for_byte(harness: Harness) {
     let rules = ["R-CTL-1", "R-CTL-2", "R-CTL-3", "R-API-3", "R-CAP-2", "R-PRE-4"];
-    scenario("output_schema_sent", &rules, Setup::outer(), async |rig| {
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        assert!(info.harnesses[0].workspace().any(|declared| declared == v1::Capability::StructuredOutput));
-        let answer = r#"{"z": 1.5, "a": "é"}"#;
-        let call = r#"{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}"#;
-        rig.provider.script(&format!("[{call}, {0}, {0}, {0}]", says(answer)))?;
+    scenario(
+        "output_schema_sent",
+        &rules,
+        Setup::outer().of(harness).needing(v1::Capability::StructuredOutput),
+        async |rig| {
+            // Claude Code keeps neither the blanks of an answer, nor numbers that no double has.
+            let (schema, answer) = match harness {
+                Harness::Codex => (SCHEMA, r#"{"z": 1.5, "a": "é"}"#),
+                Harness::ClaudeCode => (PLAIN_SCHEMA, r#"{"z":1.5,"a":"é"}"#),
+            };
+            let call = r#"{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}"#;
+            rig.provider.script(&format!("[{call}, {0}, {0}, {0}]", answers(harness, answer)))?;
 
-        // A Turn with a function: its second request asks for the same.
-        let session = rig.session().await?;
-        let mut events = rig.start_turn(&session, with_schema(rig, SCHEMA), "t-1", "first").await?;
-        let mut seen = Observed::default();
-        let called = seen.call(&mut events).await?;
-        session.submit(vec![text_result("t-1", &called.call_id, "found")]).await?;
-        let first = seen.to_the_end(&mut events).await?;
-        // The same Executor, and a new one after the daemon's death.
-        let second = turn(rig, &session, "t-2", SCHEMA).await?;
-        rig.daemon.kill().await?;
-        rig.daemon = Daemon::start(rig.place()).await?;
-        let ready = rig.resume(&session, with_schema(rig, SCHEMA), &first.native_session()?).await?;
-        assert!(!ready.reused);
-        let third = rig.turn_with(&session, &ready, "t-3", "third").await?;
+            // A Turn with a function: its second request asks for the same.
+            let session = rig.session().await?;
+            let mut events = rig.start_turn(&session, with_schema(rig, schema), "t-1", "first").await?;
+            let mut seen = Observed::default();
+            let called = seen.call(&mut events).await?;
+            session.submit(vec![text_result("t-1", &called.call_id, "found")]).await?;
+            let first = seen.to_the_end(&mut events).await?;
+            // The same Executor, and a new one after the daemon's death.
+            let second = turn(rig, &session, "t-2", schema).await?;
+            rig.daemon.kill().await?;
+            rig.daemon = Daemon::start(rig.place()).await?;
+            let ready = rig.resume(&session, with_schema(rig, schema), &first.native_session()?).await?;
+            assert!(!ready.reused);
+            let third = rig.turn_with(&session, &ready, "t-3", "third").await?;
 
-        for seen in [&first, &second, &third] {
-            seen.completed()?;
-            assert_eq!((seen.messages(), seen.end()?.output_matches_schema), (vec![answer], Some(true)));
-        }
-        let requests = rig.provider.model_requests();
-        assert_eq!(requests.len(), 4);
-        let arrived = SCHEMA.replace(r"\u00e9", "é");
-        for request in &requests {
-            assert!(request.body.contains(&format!(r#""schema":{arrived}"#)), "{}", request.body);
-            let format = &request.json()["text"]["format"];
-            assert_eq!((format["type"].as_str(), format["strict"].as_bool()), (Some("json_schema"), Some(true)));
-        }
-        // What is kept of the end is what was told of it.
-        let kept = session.turn("t-2").await?.ended.unwrap_or_default();
-        assert_eq!(kept.output_matches_schema, Some(true));
-        Ok(())
-    });
+            for seen in [&first, &second, &third] {
+                seen.completed()?;
+                assert_eq!((seen.messages(), seen.end()?.output_matches_schema), (vec![answer], Some(true)));
+            }
+            let requests = rig.provider.model_requests();
+            assert_eq!(requests.len(), 4);
+            let arrived = schema.replace(r"\u00e9", "é");
+            let asked: serde_json::Value = serde_json::from_str(schema)?;
+            for request in &requests {
+                assert_eq!(request.output_schema().as_ref(), Some(&asked));
+                if harness == Harness::ClaudeCode {
+                    continue;
+                }
+                assert!(request.body.contains(&format!(r#""schema":{arrived}"#)), "{}", request.body);
+                let format = &request.json()["text"]["format"];
+                assert_eq!((format["type"].as_str(), format["strict"].as_bool()), (Some("json_schema"), Some(true)));
+            }
+            // What is kept of the end is what was told of it.
+            let kept = session.turn("t-2").await?.ended.unwrap_or_default();
+            assert_eq!(kept.output_matches_schema, Some(true));
+            Ok(())
+        },
+    );
 }
 
-#[test]
-fn without_a_workspace_a_schema_is_asked_for_too() {
-    scenario("output_schema_nowhere", &["R-CTL-3", "R-CTL-4", "R-CAP-2"], Setup::outer(), async |rig| {
-        rig.provider.script(&format!("[{0}, {0}]", says("{}")))?;
-        let session = rig.session_nowhere().await?;
-        let nowhere = nowhere(with_schema(rig, "{}"));
-        let ready = rig.prepare(&session, nowhere.clone()).await?;
-        let first = rig.turn_with(&session, &ready, "t-1", "first").await?;
-        rig.daemon.kill().await?;
-        rig.daemon = Daemon::start(rig.place()).await?;
-        let ready = rig.resume(&session, nowhere, &first.native_session()?).await?;
-        let second = rig.turn_with(&session, &ready, "t-2", "second").await?;
-        for seen in [&first, &second] {
-            assert_eq!(seen.end()?.output_matches_schema, Some(true));
-        }
-        for request in rig.provider.model_requests() {
-            assert!(request.body.contains(r#""type":"json_schema""#), "{}", request.body);
-        }
-        Ok(())
-    });
+fn without_a_workspace_a_schema_is_asked_for_too(harness: Harness) {
+    scenario(
+        "output_schema_nowhere",
+        &["R-CTL-3", "R-CTL-4", "R-CAP-2"],
+        Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::StructuredOutput),
+        async |rig| {
+            rig.provider.script(&format!("[{0}, {0}]", answers(harness, "{}")))?;
+            let session = rig.session_nowhere().await?;
+            let schema = if harness == Harness::Codex { "{}" } else { r#"{"type":"object"}"# };
+            let nowhere = nowhere(with_schema(rig, schema));
+            let ready = rig.prepare(&session, nowhere.clone()).await?;
+            let first = rig.turn_with(&session, &ready, "t-1", "first").await?;
+            rig.daemon.kill().await?;
+            rig.daemon = Daemon::start(rig.place()).await?;
+            let ready = rig.resume(&session, nowhere, &first.native_session()?).await?;
+            let second = rig.turn_with(&session, &ready, "t-2", "second").await?;
+            for seen in [&first, &second] {
+                assert_eq!(seen.end()?.output_matches_schema, Some(true));
+            }
+            for request in rig.provider.model_requests() {
+                assert!(request.output_schema().is_some(), "{}", request.body);
+            }
+            Ok(())
+        },
+    );
 }
 
 #[test]
 fn an_input_that_is_added_joins_under_the_schema() {
-    scenario("output_schema_steered", &["R-CTL-3", "R-STE-2"], Setup::outer(), async |rig| {
+    scenario("output_schema_steered", &["R-CTL-3", "R-STE-2"], Setup::outer().only(NATIVE), async |rig| {
         let half = r#"{"match": "think", "play": [{"text": {"chunks": ["{"], "open": true}}, {"gate": "never"}]}"#;
         rig.provider.script(&format!("[{half}, {}]", says("{}")))?;
         let session = rig.session().await?;
@@ -120,7 +161,7 @@ fn an_input_that_is_added_joins_under_the_schema() {
 
 #[test]
 fn without_a_schema_nothing_is_asked_for_and_nothing_is_judged() {
-    scenario("output_schema_none", &["R-CTL-2", "R-CTL-3"], Setup::outer(), async |rig| {
+    scenario("output_schema_none", &["R-CTL-2", "R-CTL-3"], Setup::outer().only(NATIVE), async |rig| {
         rig.provider.script(&format!("[{}]", says("{}")))?;
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
@@ -134,7 +175,7 @@ fn without_a_schema_nothing_is_asked_for_and_nothing_is_judged() {
 
 #[test]
 fn an_answer_is_judged_and_left_as_it_is() {
-    scenario("output_schema_judged", &["R-CTL-1", "R-CTL-3", "R-EVT-3"], Setup::outer(), async |rig| {
+    scenario("output_schema_judged", &["R-CTL-1", "R-CTL-3", "R-EVT-3"], Setup::outer().only(NATIVE), async |rig| {
         let remark = r#"{"play": [{"text": {"chunks": ["{\"z\": 1, \"a\": \"\"}"], "phase": "commentary"}},
             {"text": {"chunks": ["[1]"], "phase": "final_answer"}}]}"#;
         let nothing = r#"{"play": [{"complete": {"usage": {"input": 1, "cached": 0, "output": 1, "reasoning": 0}}}]}"#;
@@ -163,7 +204,7 @@ fn an_answer_is_judged_and_left_as_it_is() {
 
 #[test]
 fn what_the_provider_says_of_the_format_is_its_own_error() {
-    scenario("output_schema_refused", &["R-CTL-3", "R-EVT-5"], Setup::outer(), async |rig| {
+    scenario("output_schema_refused", &["R-CTL-3", "R-EVT-5"], Setup::outer().only(NATIVE), async |rig| {
         let told = r#"{"error": {"message": "Invalid schema for response_format", "type": "invalid_request_error", "param": "text.format.schema", "code": "invalid_json_schema"}}"#;
         let refusal = serde_json::json!({"play": [{"http": {"status": 400, "body": told}}]});
         rig.provider.script(&serde_json::json!([refusal, refusal]).to_string())?;
@@ -180,7 +221,7 @@ fn what_the_provider_says_of_the_format_is_its_own_error() {
 
 #[test]
 fn by_a_schema_that_could_take_for_ever_nothing_is_judged() {
-    scenario("output_schema_endless", &["R-CTL-3"], Setup::outer(), async |rig| {
+    scenario("output_schema_endless", &["R-CTL-3"], Setup::outer().only(NATIVE), async |rig| {
         let double = |at: usize| {
             format!(r##""a{at}":{{"anyOf":[{{"$ref":"#/$defs/a{0}"}},{{"$ref":"#/$defs/a{0}"}}]}}"##, at + 1)
         };
@@ -206,7 +247,7 @@ fn by_a_schema_that_could_take_for_ever_nothing_is_judged() {
 
 #[test]
 fn a_schema_is_frozen() {
-    scenario("output_schema_frozen", &["R-PRE-2", "R-PRE-6", "R-CTL-3"], Setup::outer(), async |rig| {
+    scenario("output_schema_frozen", &["R-PRE-2", "R-PRE-6", "R-CTL-3"], Setup::outer().only(NATIVE), async |rig| {
         let session = rig.session().await?;
         let native = turn(rig, &session, "t-1", SCHEMA).await?.native_session()?;
         let respelled = SCHEMA.replace("1.50", "1.5");

@@ -1,15 +1,23 @@
-//! A Session goes on with its native history after its Executor is gone, whatever ended it (R-PRE-4): the real Codex, and what the model
+//! A Session goes on with its native history after its Executor is gone, whatever ended it (R-PRE-4): the real Harness, and what the model
 //! provider receives.
 
 use std::time::Duration;
 
 use anyhow::Context;
+use conformance::for_each_harness;
 use conformance::provider::Recorded;
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use rustix::process::Signal;
-use serde_json::Value;
+
+for_each_harness!(
+    after_a_restart_everything_is_as_it_was,
+    after_a_kill_of_the_daemon_in_a_call_the_session_goes_on,
+    after_a_kill_of_the_harness_the_session_goes_on,
+    after_a_cancel_that_took_the_ladder_the_session_goes_on,
+    a_session_whose_turns_never_ran_begins_anew
+);
 
 const SCHEMA: &str = r#"{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"number"}},"required":["z"]}"#;
 
@@ -26,16 +34,14 @@ async fn first_turn(rig: &Rig, session: &Session) -> anyhow::Result<String> {
     seen.native_session()
 }
 
-fn input(request: &Recorded) -> Vec<Value> {
-    request.json()["input"].as_array().cloned().unwrap_or_default()
-}
-
 /// The later request repeats all that the earlier one had, with the same tools and settings, and adds to it.
 fn goes_on_from(earlier: &Recorded, later: &Recorded) {
-    let (before, after) = (input(earlier), input(later));
+    let (before, after) = (earlier.conversation(), later.conversation());
     assert!(after.len() > before.len() + 1, "{after:#?}");
     assert_eq!(after[..before.len()], before[..]);
-    for part in ["tools", "model", "instructions", "tool_choice", "parallel_tool_calls", "reasoning", "text"] {
+    for part in
+        ["tools", "model", "instructions", "tool_choice", "parallel_tool_calls", "reasoning", "text", "thinking"]
+    {
         assert_eq!(earlier.json()[part], later.json()[part], "{part}");
     }
 }
@@ -62,53 +68,53 @@ async fn anew(rig: &Rig, session: &Session, native: &str) -> anyhow::Result<v1::
     }
 }
 
-#[test]
-fn after_a_restart_everything_is_as_it_was() {
+fn after_a_restart_everything_is_as_it_was(harness: Harness) {
     let rules = ["R-PRE-2", "R-PRE-4", "R-FN-1", "R-EVT-4", "R-CAP-2"];
-    scenario("resume_restart", &rules, Setup::outer(), async |rig| {
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        let declared = info.harnesses[0].workspace().collect::<Vec<_>>();
-        assert!(declared.contains(&v1::Capability::SessionResume), "{declared:?}");
-        let session = rig.session().await?;
-        let native = first_turn(rig, &session).await?;
-        rig.daemon.terminate().await?;
-        rig.daemon = Daemon::start(rig.place()).await?;
+    scenario(
+        "resume_restart",
+        &rules,
+        Setup::outer().of(harness).needing(v1::Capability::SessionResume),
+        async |rig| {
+            let session = rig.session().await?;
+            let native = first_turn(rig, &session).await?;
+            rig.daemon.terminate().await?;
+            rig.daemon = Daemon::start(rig.place()).await?;
 
-        // Nothing is replaced: the history must be named, and nothing is started before.
-        let refused = session.prepare(configuration(rig), Vec::new()).await;
-        let refused = refusal(refused, Reason::NativeHistoryUnavailable).at("resume").with("history", "not_named");
-        refused.with("native_session_id", &native);
-        rig.only(&[]).await?;
+            // Nothing is replaced: the history must be named, and nothing is started before.
+            let refused = session.prepare(configuration(rig), Vec::new()).await;
+            let refused = refusal(refused, Reason::NativeHistoryUnavailable).at("resume").with("history", "not_named");
+            refused.with("native_session_id", &native);
+            rig.only(&[]).await?;
 
-        let ready = rig.resume(&session, configuration(rig), &native).await?;
-        assert!(!ready.reused && !ready.settings_changed, "{ready:?}");
-        assert_eq!(rig.provider.model_requests().len(), 1, "a preparation asks no model");
-        let second = rig.turn_with(&session, &ready, "t-2", "second").await?;
-        second.completed()?;
-        assert_eq!(second.native_session()?, native);
-        let requests = rig.provider.model_requests();
-        goes_on_from(&requests[0], &requests[1]);
-        // Usage is that of this Turn, not of the whole history.
-        let usage = second.end()?.usage.context("no usage")?;
-        assert_eq!((usage.input_tokens, usage.total_tokens), (Some(100), Some(120)));
+            let ready = rig.resume(&session, configuration(rig), &native).await?;
+            assert!(!ready.reused && !ready.settings_changed, "{ready:?}");
+            assert_eq!(rig.provider.model_requests().len(), 1, "a preparation asks no model");
+            let second = rig.turn_with(&session, &ready, "t-2", "second").await?;
+            second.completed()?;
+            assert_eq!(second.native_session()?, native);
+            let requests = rig.provider.model_requests();
+            goes_on_from(&requests[0], &requests[1]);
+            // Usage is that of this Turn, not of the whole history.
+            let usage = second.end()?.usage.context("no usage")?;
+            assert_eq!((usage.input_tokens, usage.total_tokens), (Some(100), Some(120)));
 
-        // With an Executor the history may be named or not, as long as it is this one.
-        let third = rig.prepare(&session, configuration(rig)).await?;
-        assert!(third.reused);
-        rig.turn_with(&session, &third, "t-3", "third").await?.completed()?;
-        let fourth = rig.resume(&session, configuration(rig), &native).await?;
-        assert!(fourth.reused);
-        rig.turn_with(&session, &fourth, "t-4", "fourth").await?.completed()?;
-        let requests = rig.provider.model_requests();
-        goes_on_from(&requests[1], &requests[3]);
-        Ok(())
-    });
+            // With an Executor the history may be named or not, as long as it is this one.
+            let third = rig.prepare(&session, configuration(rig)).await?;
+            assert!(third.reused);
+            rig.turn_with(&session, &third, "t-3", "third").await?.completed()?;
+            let fourth = rig.resume(&session, configuration(rig), &native).await?;
+            assert!(fourth.reused);
+            rig.turn_with(&session, &fourth, "t-4", "fourth").await?.completed()?;
+            let requests = rig.provider.model_requests();
+            goes_on_from(&requests[1], &requests[3]);
+            Ok(())
+        },
+    );
 }
 
-#[test]
-fn after_a_kill_of_the_daemon_in_a_call_the_session_goes_on() {
+fn after_a_kill_of_the_daemon_in_a_call_the_session_goes_on(harness: Harness) {
     let rules = ["R-DUR-2", "R-PRE-4", "R-FN-5", "R-API-6"];
-    scenario("resume_kill", &rules, Setup::outer(), async |rig| {
+    scenario("resume_kill", &rules, Setup::outer().of(harness).needing(v1::Capability::SessionResume), async |rig| {
         let session = rig.session().await?;
         let native = first_turn(rig, &session).await?;
         rig.provider.script(
@@ -123,8 +129,8 @@ fn after_a_kill_of_the_daemon_in_a_call_the_session_goes_on() {
         seen.call(&mut events).await?;
         session.submit(vec![text_result("t-2", "c1", "42")]).await?;
         seen.until(&mut events, |kind| matches!(kind, Kind::FunctionResultApplied(_)).then_some(())).await?;
-        // Codex tells of the result a moment before it stands in its history.
-        rig.wait_for_history(r#""call_id":"c1","output":"42""#).await?;
+        // A Harness tells of the result a moment before it stands in its history.
+        rig.wait_for_result("c1").await?;
         let family = rig.family()?;
         rig.daemon.kill().await?;
         rig.all_gone(&family).await?;
@@ -151,37 +157,40 @@ fn after_a_kill_of_the_daemon_in_a_call_the_session_goes_on() {
     });
 }
 
-#[test]
-fn after_a_kill_of_the_harness_the_session_goes_on() {
+fn after_a_kill_of_the_harness_the_session_goes_on(harness: Harness) {
     let rules = ["R-EVT-7", "R-PRE-4", "R-CAN-3", "R-CAN-6"];
-    scenario("resume_harness", &rules, Setup::outer(), async |rig| {
-        let session = rig.session().await?;
-        let native = first_turn(rig, &session).await?;
-        let (mut events, seen) = rig.half_way(&session, configuration(rig), "t-2").await?;
-        rig.harness()?.signal(Signal::KILL)?;
-        let seen = seen.to_the_end(&mut events).await?;
-        let failed = seen.end()?;
-        assert_eq!((failed.status(), failed.reconciled), (v1::TurnStatus::Failed, false), "{failed:?}");
-        rig.only(&[]).await?;
+    scenario(
+        "resume_harness",
+        &rules,
+        Setup::outer().of(harness).needing(v1::Capability::SessionResume),
+        async |rig| {
+            let session = rig.session().await?;
+            let native = first_turn(rig, &session).await?;
+            let (mut events, seen) = rig.half_way(&session, configuration(rig), "t-2").await?;
+            rig.harness()?.signal(Signal::KILL)?;
+            let seen = seen.to_the_end(&mut events).await?;
+            let failed = seen.end()?;
+            assert_eq!((failed.status(), failed.reconciled), (v1::TurnStatus::Failed, false), "{failed:?}");
+            rig.only(&[]).await?;
 
-        refusal(session.prepare(configuration(rig), Vec::new()).await, Reason::NativeHistoryUnavailable);
-        let ready = rig.resume(&session, configuration(rig), &native).await?;
-        rig.turn_with(&session, &ready, "t-3", "again").await?.completed()?;
-        // It is killed while it is idle, too.
-        rig.harness()?.signal(Signal::KILL)?;
-        let ready = anew(rig, &session, &native).await?;
-        rig.turn_with(&session, &ready, "t-4", "and again").await?.completed()?;
-        let requests = rig.provider.model_requests();
-        goes_on_from(&requests[0], &requests[2]);
-        goes_on_from(&requests[2], &requests[3]);
-        Ok(())
-    });
+            refusal(session.prepare(configuration(rig), Vec::new()).await, Reason::NativeHistoryUnavailable);
+            let ready = rig.resume(&session, configuration(rig), &native).await?;
+            rig.turn_with(&session, &ready, "t-3", "again").await?.completed()?;
+            // It is killed while it is idle, too.
+            rig.harness()?.signal(Signal::KILL)?;
+            let ready = anew(rig, &session, &native).await?;
+            rig.turn_with(&session, &ready, "t-4", "and again").await?.completed()?;
+            let requests = rig.provider.model_requests();
+            goes_on_from(&requests[0], &requests[2]);
+            goes_on_from(&requests[2], &requests[3]);
+            Ok(())
+        },
+    );
 }
 
-#[test]
-fn after_a_cancel_that_took_the_ladder_the_session_goes_on() {
+fn after_a_cancel_that_took_the_ladder_the_session_goes_on(harness: Harness) {
     let rules = ["R-CAN-3", "R-CAN-4", "R-PRE-4"];
-    scenario("resume_ladder", &rules, Setup::outer(), async |rig| {
+    scenario("resume_ladder", &rules, Setup::outer().of(harness).needing(v1::Capability::SessionResume), async |rig| {
         let session = rig.session().await?;
         let native = first_turn(rig, &session).await?;
         rig.half_way(&session, configuration(rig), "t-2").await?;
@@ -199,20 +208,24 @@ fn after_a_cancel_that_took_the_ladder_the_session_goes_on() {
     });
 }
 
-#[test]
-fn a_session_whose_turns_never_ran_begins_anew() {
-    scenario("resume_nothing", &["R-PRE-4", "R-DUR-2"], Setup::outer(), async |rig| {
-        let session = rig.session().await?;
-        let ready = rig.prepare(&session, configuration(rig)).await?;
-        let none = rig.resume(&session, configuration(rig), "01a22b63-4fd1-7d92-b9c4-22060c57f91f").await;
-        refusal(none, Reason::SessionBusy);
-        let release = v1::ReleasePreparationRequest {
-            assignment: Some(session.assignment().clone()),
-            handle: ready.handle.clone(),
-        };
-        rig.client().await?.release_preparation(release).await?;
-        rig.daemon.kill().await?;
-        rig.daemon = Daemon::start(rig.place()).await?;
-        rig.whole_turn(&session, "t-1", "hello").await?.completed()
-    });
+fn a_session_whose_turns_never_ran_begins_anew(harness: Harness) {
+    scenario(
+        "resume_nothing",
+        &["R-PRE-4", "R-DUR-2"],
+        Setup::outer().of(harness).needing(v1::Capability::SessionResume),
+        async |rig| {
+            let session = rig.session().await?;
+            let ready = rig.prepare(&session, configuration(rig)).await?;
+            let none = rig.resume(&session, configuration(rig), "01a22b63-4fd1-7d92-b9c4-22060c57f91f").await;
+            refusal(none, Reason::SessionBusy);
+            let release = v1::ReleasePreparationRequest {
+                assignment: Some(session.assignment().clone()),
+                handle: ready.handle.clone(),
+            };
+            rig.client().await?.release_preparation(release).await?;
+            rig.daemon.kill().await?;
+            rig.daemon = Daemon::start(rig.place()).await?;
+            rig.whole_turn(&session, "t-1", "hello").await?.completed()
+        },
+    );
 }

@@ -5,9 +5,17 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Refused, Rig, Setup, function, refusal, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Daemon, Harness, Refused, Rig, Setup, function, refusal, scenario};
 use proto::client::Session;
 use proto::v1::{self, Reason};
+
+for_each_harness!(
+    only_the_recorded_history_is_taken,
+    a_history_that_is_not_there_any_more_is_missing,
+    a_history_that_another_process_holds_is_locked,
+    what_is_frozen_stays_frozen
+);
 
 const OTHER: &str = "01a22b63-4fd1-7d92-b9c4-22060c57f91f";
 
@@ -36,7 +44,7 @@ fn rollout(rig: &Rig, native: &str) -> anyhow::Result<PathBuf> {
             let path = entry?.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.to_string_lossy().ends_with(&format!("-{native}.jsonl")) {
+            } else if path.to_string_lossy().ends_with(&format!("{native}.jsonl")) {
                 return Ok(path);
             }
         }
@@ -52,125 +60,150 @@ async fn unavailable(rig: &Rig, session: &Session, native: &str, why: &str) -> a
     Ok(refused)
 }
 
-#[test]
-fn only_the_recorded_history_is_taken() {
-    scenario("resume_foreign", &["R-PRE-1", "R-PRE-4", "R-API-9"], Setup::outer(), async |rig| {
-        let (session, native, _) = past_session(rig).await?;
-        // Of nobody, of an odd form, and one that would be an option on a command line (B-109).
-        for foreign in [OTHER, "x", "--dangerously-bypass-approvals-and-sandbox", "-p", "..", &native.to_uppercase()] {
-            let refused = unavailable(rig, &session, foreign, "foreign").await?;
-            refused.at("resume.native_session_id").with("native_session_id", &native);
-        }
-        for malformed in ["", "../x", "a b", "a\nb", "é", &"x".repeat(129)] {
-            let refused = rig.resume(&session, configuration(rig), malformed).await;
-            refusal(refused, Reason::InvalidRequest).at("resume.native_session_id");
-        }
-        // The history of another Session of the same caller is foreign; so is this one to a Session that has none.
-        let other = rig.session().await?;
-        let refused = rig.resume(&other, configuration(rig), &native).await;
-        refusal(refused, Reason::NativeHistoryUnavailable).at("resume").with("history", "missing");
-        rig.whole_turn(&other, "t-1", "hello").await?.completed()?;
-        let theirs = other.turn("t-1").await?.native.context("no native id")?.session_id;
-        let refused = rig.resume(&session, configuration(rig), &theirs).await;
-        refusal(refused, Reason::NativeHistoryUnavailable).with("history", "foreign");
-        // An Executor that is there takes no other history either.
-        let refused = rig.resume(&other, rig.configuration(Vec::new()), &native).await;
-        refusal(refused, Reason::NativeHistoryUnavailable).with("history", "foreign");
-        let ready = rig.resume(&session, configuration(rig), &native).await?;
-        rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
-    });
+fn only_the_recorded_history_is_taken(harness: Harness) {
+    scenario(
+        "resume_foreign",
+        &["R-PRE-1", "R-PRE-4", "R-API-9"],
+        Setup::outer().of(harness).needing(v1::Capability::SessionResume),
+        async |rig| {
+            let (session, native, _) = past_session(rig).await?;
+            // Of nobody, of an odd form, and one that would be an option on a command line (B-109).
+            for foreign in
+                [OTHER, "x", "--dangerously-bypass-approvals-and-sandbox", "-p", "..", &native.to_uppercase()]
+            {
+                let refused = unavailable(rig, &session, foreign, "foreign").await?;
+                refused.at("resume.native_session_id").with("native_session_id", &native);
+            }
+            for malformed in ["", "../x", "a b", "a\nb", "é", &"x".repeat(129)] {
+                let refused = rig.resume(&session, configuration(rig), malformed).await;
+                refusal(refused, Reason::InvalidRequest).at("resume.native_session_id");
+            }
+            // The history of another Session of the same caller is foreign; so is this one to a Session that has none.
+            let other = rig.session().await?;
+            let refused = rig.resume(&other, configuration(rig), &native).await;
+            refusal(refused, Reason::NativeHistoryUnavailable).at("resume").with("history", "missing");
+            rig.whole_turn(&other, "t-1", "hello").await?.completed()?;
+            let theirs = other.turn("t-1").await?.native.context("no native id")?.session_id;
+            let refused = rig.resume(&session, configuration(rig), &theirs).await;
+            refusal(refused, Reason::NativeHistoryUnavailable).with("history", "foreign");
+            // An Executor that is there takes no other history either.
+            let refused = rig.resume(&other, rig.configuration(Vec::new()), &native).await;
+            refusal(refused, Reason::NativeHistoryUnavailable).with("history", "foreign");
+            let ready = rig.resume(&session, configuration(rig), &native).await?;
+            rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
+        },
+    );
 }
 
-#[test]
-fn a_history_that_is_not_there_any_more_is_missing() {
-    scenario("resume_missing", &["R-PRE-4"], Setup::outer(), async |rig| {
-        let (session, native, file) = past_session(rig).await?;
-        let aside = file.with_extension("aside");
-        fs::rename(&file, &aside)?;
-        unavailable(rig, &session, &native, "missing").await?;
-        // A link to it is not it.
-        std::os::unix::fs::symlink(&aside, &file)?;
-        unavailable(rig, &session, &native, "missing").await?;
-        fs::remove_file(&file)?;
-        fs::rename(&aside, &file)?;
-        let ready = rig.resume(&session, configuration(rig), &native).await?;
-        rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
-    });
+fn a_history_that_is_not_there_any_more_is_missing(harness: Harness) {
+    scenario(
+        "resume_missing",
+        &["R-PRE-4"],
+        Setup::outer().of(harness).needing(v1::Capability::SessionResume),
+        async |rig| {
+            let (session, native, file) = past_session(rig).await?;
+            let aside = file.with_extension("aside");
+            fs::rename(&file, &aside)?;
+            unavailable(rig, &session, &native, "missing").await?;
+            // A link to it is not it.
+            std::os::unix::fs::symlink(&aside, &file)?;
+            unavailable(rig, &session, &native, "missing").await?;
+            fs::remove_file(&file)?;
+            fs::rename(&aside, &file)?;
+            let ready = rig.resume(&session, configuration(rig), &native).await?;
+            rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
+        },
+    );
 }
 
 #[test]
 fn a_damaged_history_is_not_gone_on_with() {
-    scenario("resume_damaged", &["R-PRE-4"], Setup::outer(), async |rig| {
-        let (session, native, file) = past_session(rig).await?;
-        let whole = fs::read_to_string(&file)?;
-        let head = whole.find('\n').context("no line")? + 1;
-        let of_another = whole.replace(&native, OTHER);
-        for (damaged, why) in [
-            ("", "corrupt"),
-            (&whole[..head / 2], "corrupt"),
-            (&whole[head..], "corrupt"),
-            ("\u{0}\u{1}\u{2}\n", "corrupt"),
-            // Codex would go on with what is left, as if the Turn had never been.
-            (&whole[..head], "corrupt"),
-            (&whole[..whole.len() / 2], "corrupt"),
-            (&of_another, "foreign"),
-        ] {
-            fs::write(&file, damaged)?;
-            unavailable(rig, &session, &native, why).await?.with("native_session_id", &native);
-            assert_eq!(fs::read_to_string(&file)?, *damaged, "it was written to");
-        }
-        // A torn end behind the last Turn takes nothing away.
-        fs::write(&file, format!("{whole}{{\"timestamp\":\"2026"))?;
-        let ready = rig.resume(&session, configuration(rig), &native).await?;
-        rig.turn_with(&session, &ready, "t-2", "second").await?.completed()?;
-        assert!(rig.provider.model_requests()[1].body.contains("first"));
-        Ok(())
-    });
+    scenario(
+        "resume_damaged",
+        &["R-PRE-4"],
+        Setup::outer().only("the damage is done to lines as Codex writes them"),
+        async |rig| {
+            let (session, native, file) = past_session(rig).await?;
+            let whole = fs::read_to_string(&file)?;
+            let head = whole.find('\n').context("no line")? + 1;
+            let of_another = whole.replace(&native, OTHER);
+            for (damaged, why) in [
+                ("", "corrupt"),
+                (&whole[..head / 2], "corrupt"),
+                (&whole[head..], "corrupt"),
+                ("\u{0}\u{1}\u{2}\n", "corrupt"),
+                // Codex would go on with what is left, as if the Turn had never been.
+                (&whole[..head], "corrupt"),
+                (&whole[..whole.len() / 2], "corrupt"),
+                (&of_another, "foreign"),
+            ] {
+                fs::write(&file, damaged)?;
+                unavailable(rig, &session, &native, why).await?.with("native_session_id", &native);
+                assert_eq!(fs::read_to_string(&file)?, *damaged, "it was written to");
+            }
+            // A torn end behind the last Turn takes nothing away.
+            fs::write(&file, format!("{whole}{{\"timestamp\":\"2026"))?;
+            let ready = rig.resume(&session, configuration(rig), &native).await?;
+            rig.turn_with(&session, &ready, "t-2", "second").await?.completed()?;
+            assert!(rig.provider.model_requests()[1].body.contains("first"));
+            Ok(())
+        },
+    );
 }
 
-#[test]
-fn a_history_that_another_process_holds_is_locked() {
-    scenario("resume_locked", &["R-PRE-4"], Setup::outer(), async |rig| {
-        let (session, native, file) = past_session(rig).await?;
-        let home = file.ancestors().find(|folder| folder.ends_with("home")).context("no home")?;
-        let lock = File::options().write(true).open(home.join("codex.lock"))?;
-        lock.lock()?;
-        unavailable(rig, &session, &native, "locked").await?;
-        lock.unlock()?;
-        let ready = rig.resume(&session, configuration(rig), &native).await?;
-        rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
-    });
+fn a_history_that_another_process_holds_is_locked(harness: Harness) {
+    scenario(
+        "resume_locked",
+        &["R-PRE-4"],
+        Setup::outer().of(harness).needing(v1::Capability::SessionResume),
+        async |rig| {
+            let (session, native, file) = past_session(rig).await?;
+            let home = file.ancestors().find(|folder| folder.ends_with("home")).context("no home")?;
+            let mut locks = fs::read_dir(home)?.flatten().map(|entry| entry.path());
+            let lock = locks.find(|path| path.extension().is_some_and(|kind| kind == "lock")).context("no lock")?;
+            let lock = File::options().write(true).open(lock)?;
+            lock.lock()?;
+            unavailable(rig, &session, &native, "locked").await?;
+            lock.unlock()?;
+            let ready = rig.resume(&session, configuration(rig), &native).await?;
+            rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
+        },
+    );
 }
 
-#[test]
-fn what_is_frozen_stays_frozen() {
-    scenario("resume_frozen", &["R-PRE-2", "R-PRE-6", "R-FN-1"], Setup::outer(), async |rig| {
-        let (session, native, _) = past_session(rig).await?;
-        let good = configuration(rig);
-        let named = function("other", r#"{"type":"object"}"#);
-        let respelled = function("lookup", r#"{ "type":"object"}"#);
-        for (changed, field) in [
-            (v1::ExecutionConfiguration { model: "gpt-5.4".into(), ..good.clone() }, "model"),
-            (v1::ExecutionConfiguration { harness_config: "{}".into(), ..good.clone() }, "harness_config"),
-            (rig.configuration(Vec::new()), "tools.functions"),
-            (rig.configuration(vec![named.clone()]), "tools.functions"),
-            (rig.configuration(vec![respelled]), "tools.functions"),
-            (
-                rig.configuration([good.tools.clone().unwrap_or_default().functions, vec![named]].concat()),
-                "tools.functions",
-            ),
-        ] {
-            let refused = rig.resume(&session, changed, &native).await;
-            let at = format!("configuration.{field}");
-            refusal(refused, Reason::ConfigurationConflict).at(&at).with("field", field);
-        }
-        let elsewhere = conformance::rig::configuration(rig.kind(), "http://127.0.0.1:9/v1", Vec::new());
-        let elsewhere = v1::ExecutionConfiguration { tools: good.tools.clone(), ..elsewhere };
-        let refused = rig.resume(&session, elsewhere, &native).await;
-        refusal(refused, Reason::ConfigurationConflict).with("field", "model_provider");
-        rig.only(&[]).await?;
-        assert_eq!(rig.provider.model_requests().len(), 1);
-        let ready = rig.resume(&session, good, &native).await?;
-        rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
-    });
+fn what_is_frozen_stays_frozen(harness: Harness) {
+    scenario(
+        "resume_frozen",
+        &["R-PRE-2", "R-PRE-6", "R-FN-1"],
+        Setup::outer().of(harness).needing(v1::Capability::SessionResume),
+        async |rig| {
+            let (session, native, _) = past_session(rig).await?;
+            let good = configuration(rig);
+            let named = function("other", r#"{"type":"object"}"#);
+            let respelled = function("lookup", r#"{ "type":"object"}"#);
+            for (changed, field) in [
+                (v1::ExecutionConfiguration { model: "gpt-5.4".into(), ..good.clone() }, "model"),
+                (v1::ExecutionConfiguration { harness_config: "{}".into(), ..good.clone() }, "harness_config"),
+                (rig.configuration(Vec::new()), "tools.functions"),
+                (rig.configuration(vec![named.clone()]), "tools.functions"),
+                (rig.configuration(vec![respelled]), "tools.functions"),
+                (
+                    rig.configuration([good.tools.clone().unwrap_or_default().functions, vec![named]].concat()),
+                    "tools.functions",
+                ),
+            ] {
+                let refused = rig.resume(&session, changed, &native).await;
+                let at = format!("configuration.{field}");
+                refusal(refused, Reason::ConfigurationConflict).at(&at).with("field", field);
+            }
+            let elsewhere = conformance::rig::configuration(rig.kind(), "http://127.0.0.1:9/v1", Vec::new());
+            let elsewhere = v1::ExecutionConfiguration { tools: good.tools.clone(), ..elsewhere };
+            let refused = rig.resume(&session, elsewhere, &native).await;
+            refusal(refused, Reason::ConfigurationConflict).with("field", "model_provider");
+            rig.only(&[]).await?;
+            assert_eq!(rig.provider.model_requests().len(), 1);
+            let ready = rig.resume(&session, good, &native).await?;
+            rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
+        },
+    );
 }

@@ -6,11 +6,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Observed, Rig, Setup, is_long, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, is_long, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::event::Kind;
-use proto::v1::{InputPhase, Reason};
+use proto::v1::{self, InputPhase, Reason};
 use tokio::time;
+
+for_each_harness!(a_late_input_is_read_in_its_own_turn_or_never);
 
 const ROUNDS: u64 = 8;
 /// The same where there is more time (`RUNTIME_BRIDGE_LONG`).
@@ -18,35 +21,40 @@ const LONG: u64 = 200;
 /// The latest moment of an input, behind the last word of the model.
 const LATEST_US: u64 = 20_000;
 
-#[test]
-fn a_late_input_is_read_in_its_own_turn_or_never() {
+#[expect(clippy::print_stdout, reason = "it says which moments were met")]
+fn a_late_input_is_read_in_its_own_turn_or_never(harness: Harness) {
     let rounds = if is_long() { LONG } else { ROUNDS };
-    scenario("steer_late", &["R-STE-1", "R-STE-2", "R-STE-3", "R-EVT-2"], Setup::outer(), async |rig| {
-        let session = rig.session().await?;
-        let (mut seed, mut ends, mut unread) = (20_261_130, BTreeMap::new(), Vec::new());
-        for round in 0..rounds {
-            let moment = Duration::from_micros(next(&mut seed) % LATEST_US);
-            let end = late(rig, &session, round, moment)
-                .await
-                .with_context(|| format!("round {round}, an input after {moment:?}"))?;
-            if end != "read" {
-                unread.push(text(round));
+    scenario(
+        "steer_late",
+        &["R-STE-1", "R-STE-2", "R-STE-3", "R-EVT-2"],
+        Setup::outer().of(harness).needing(v1::Capability::Steering),
+        async |rig| {
+            let session = rig.session().await?;
+            let (mut seed, mut ends, mut unread) = (20_261_130, BTreeMap::new(), Vec::new());
+            for round in 0..rounds {
+                let moment = Duration::from_micros(next(&mut seed) % LATEST_US);
+                let end = late(rig, &session, round, moment)
+                    .await
+                    .with_context(|| format!("round {round}, an input after {moment:?}"))?;
+                if end != "read" {
+                    unread.push(text(round));
+                }
+                *ends.entry(end).or_insert(0) += 1;
+                for text in &unread {
+                    let told = rig.provider.model_requests().iter().any(|request| request.body.contains(text));
+                    anyhow::ensure!(!told, "{text:?} was not read, and the model was told it");
+                }
             }
-            *ends.entry(end).or_insert(0) += 1;
-            for text in &unread {
-                let told = rig.provider.model_requests().iter().any(|request| request.body.contains(text));
-                anyhow::ensure!(!told, "{text:?} was not read, and the model was told it");
-            }
-        }
-        println!("{rounds} Turns: {ends:?}");
-        // The history that all of them have left, as the model reads it.
-        let last = rig.whole_turn(&session, "t-last", "go on").await?;
-        last.completed()?;
-        let request = rig.provider.model_requests().pop().context("no request")?;
-        let told: Vec<_> = unread.iter().filter(|text| request.body.contains(*text)).collect();
-        anyhow::ensure!(told.is_empty(), "a later Turn has {told:?}");
-        Ok(())
-    });
+            println!("{rounds} Turns: {ends:?}");
+            // The history that all of them have left, as the model reads it.
+            let last = rig.whole_turn(&session, "t-last", "go on").await?;
+            last.completed()?;
+            let request = rig.provider.model_requests().pop().context("no request")?;
+            let told: Vec<_> = unread.iter().filter(|text| request.body.contains(*text)).collect();
+            anyhow::ensure!(told.is_empty(), "a later Turn has {told:?}");
+            Ok(())
+        },
+    );
 }
 
 fn text(round: u64) -> String {

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Daemon, Observed, Process, Rig, Setup, program, refusal, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Codex, Daemon, Harness, Observed, Process, Rig, Setup, program, refusal, scenario};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason};
 use rustix::process::Signal;
+
+for_each_harness!(a_child_that_was_there_before_the_daemon_is_spared);
 
 /// The time between two looks at files and processes, which have no bell.
 const LOOK: Duration = Duration::from_millis(20);
@@ -128,9 +131,8 @@ fn what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended() {
 }
 
 /// Whoever started the daemon may have left it a child: that is nobody's Harness, whatever the daemon ends.
-#[test]
-fn a_child_that_was_there_before_the_daemon_is_spared() {
-    scenario("spared_child", &["R-CAN-4", "R-DUR-2", "R-SEC-1"], Setup::outer(), async |rig| {
+fn a_child_that_was_there_before_the_daemon_is_spared(harness: Harness) {
+    scenario("spared_child", &["R-CAN-4", "R-DUR-2", "R-SEC-1"], Setup::outer().of(harness), async |rig| {
         rig.daemon.terminate().await?;
         rig.daemon = Daemon::spawn_with_child(rig.place(), "sleep 7500")?;
         // The start sweeps, and so does the end of an Executor.

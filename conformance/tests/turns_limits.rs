@@ -4,12 +4,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Codex, Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use conformance::script::child::{Bytes, Program, Read, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, event::Kind};
 use serde_json::json;
 use serde_json::value::to_raw_value;
+
+for_each_harness!(
+    a_turn_that_takes_too_long_is_interrupted_and_failed,
+    a_limit_ends_what_a_turn_waits_for,
+    a_limit_is_1_second_to_30_days,
+    a_turn_whose_provider_never_answers_is_stalled
+);
 
 const SECOND: Option<Duration> = Some(Duration::from_secs(1));
 
@@ -38,10 +46,9 @@ fn stalled(end: &v1::TurnEnded) {
     assert!(end.failure.is_none() && !end.reconciled, "{end:?}");
 }
 
-#[test]
-fn a_turn_that_takes_too_long_is_interrupted_and_failed() {
+fn a_turn_that_takes_too_long_is_interrupted_and_failed(harness: Harness) {
     let rules = ["R-EVT-10", "R-API-6", "R-CAN-2", "R-CAN-3", "R-EVT-2"];
-    scenario("limit_duration", &rules, Setup::outer(), async |rig| {
+    scenario("limit_duration", &rules, Setup::outer().of(harness), async |rig| {
         rig.provider.script(r#"[{"play": [{"text": {"chunks": ["half "], "open": true}}, {"gate": "never"}]}]"#)?;
         let session = rig.session().await?;
         let begun = Instant::now();
@@ -66,9 +73,8 @@ fn a_turn_that_takes_too_long_is_interrupted_and_failed() {
     });
 }
 
-#[test]
-fn a_limit_ends_what_a_turn_waits_for() {
-    scenario("limit_waiting", &["R-EVT-10", "R-FN-5", "R-FN-7", "R-CAN-2"], Setup::outer(), async |rig| {
+fn a_limit_ends_what_a_turn_waits_for(harness: Harness) {
+    scenario("limit_waiting", &["R-EVT-10", "R-FN-5", "R-FN-7", "R-CAN-2"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
                 {"play": [{"shell": {"command": "sleep 67", "yield_ms": 30000}}]}]"#,
@@ -91,9 +97,8 @@ fn a_limit_ends_what_a_turn_waits_for() {
     });
 }
 
-#[test]
-fn a_limit_is_1_second_to_30_days() {
-    scenario("limit_values", &["R-EVT-10", "R-API-2"], Setup::outer(), async |rig| {
+fn a_limit_is_1_second_to_30_days(harness: Harness) {
+    scenario("limit_values", &["R-EVT-10", "R-API-2"], Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
         for most in [0, 999, 30 * 24 * 3600 * 1000 + 1, u64::MAX] {
@@ -117,10 +122,9 @@ fn a_limit_is_1_second_to_30_days() {
     });
 }
 
-/// Real Codex on a provider that never answers; what else is open for as long is not stalled.
-#[test]
-fn a_turn_whose_provider_never_answers_is_stalled() {
-    let setup = Setup::outer().with("limits.quiet_ms = 4000\nlimits.retry_ms = 8000");
+/// A real Harness on a provider that never answers; what else is open for as long is not stalled.
+fn a_turn_whose_provider_never_answers_is_stalled(harness: Harness) {
+    let setup = Setup::outer().of(harness).with("limits.quiet_ms = 4000\nlimits.retry_ms = 8000");
     scenario("limit_quiet", &["R-EVT-10", "R-EVT-3", "R-CAN-3"], setup, async |rig| {
         let step = |name: &str, play: &str| format!(r#"{{"match": "only {name}", "play": [{play}]}}"#);
         let steps = [

@@ -2,17 +2,27 @@
 //! Turn works.
 
 use anyhow::Context;
-use conformance::rig::{Observed, Rig, Setup, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, scenario};
 use futures_util::future::try_join_all;
 use proto::client::Session;
 use proto::v1::event::Kind;
 use proto::v1::{self, FailureCode, TurnStatus};
+
+for_each_harness!(
+    a_try_that_works_ends_the_trouble,
+    a_slow_answer_is_an_answer,
+    a_provider_that_does_not_listen_fails_the_turn
+);
 
 /// Stands in every body of a failing provider, and must not come out anywhere.
 const BODY: &str = "CANARY-OF-A-BODY";
 
 /// How often Codex is told to ask: once, and four times more (R-EVT-10).
 const TRIES: u32 = 5;
+
+/// Why what is tried again is looked at for one Harness alone.
+const TRYING: &str = "which answers are asked for again, and how often, is each Harness's own";
 
 /// One way to fail.
 struct Case {
@@ -29,7 +39,7 @@ struct Case {
 #[test]
 fn what_the_provider_refuses_for_good_fails_at_once() {
     let rules = ["R-EVT-3", "R-EVT-5", "R-EVT-10"];
-    scenario("provider_refuses", &rules, Setup::outer(), async |rig| {
+    scenario("provider_refuses", &rules, Setup::outer().only(TRYING), async |rig| {
         let code = |status: u16, code: &str| http(status, &format!(r#", "code": "{code}""#));
         all(
             rig,
@@ -54,7 +64,7 @@ fn what_the_provider_refuses_for_good_fails_at_once() {
 #[test]
 fn what_may_pass_is_tried_again_and_shown() {
     let rules = ["R-EVT-3", "R-EVT-5", "R-EVT-10"];
-    scenario("provider_retried", &rules, Setup::outer(), async |rig| {
+    scenario("provider_retried", &rules, Setup::outer().only(TRYING), async |rig| {
         all(
             rig,
             vec![
@@ -71,7 +81,7 @@ fn what_may_pass_is_tried_again_and_shown() {
 #[test]
 fn an_answer_that_breaks_off_is_tried_again_and_its_message_is_void() {
     let rules = ["R-EVT-2", "R-EVT-3", "R-EVT-5", "R-EVT-10"];
-    scenario("provider_breaks", &rules, Setup::outer(), async |rig| {
+    scenario("provider_breaks", &rules, Setup::outer().only(TRYING), async |rig| {
         let half = |end: &str| format!(r#"{{"text": {{"chunks": ["half an ", "answer"], "open": true}}}}, "{end}""#);
         let failed = FailureCode::ConnectionFailed;
         let seen = all_seen(
@@ -95,9 +105,8 @@ fn an_answer_that_breaks_off_is_tried_again_and_its_message_is_void() {
     });
 }
 
-#[test]
-fn a_try_that_works_ends_the_trouble() {
-    scenario("provider_recovers", &["R-EVT-2", "R-EVT-10"], Setup::outer(), async |rig| {
+fn a_try_that_works_ends_the_trouble(harness: Harness) {
+    scenario("provider_recovers", &["R-EVT-2", "R-EVT-10"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"text": {"chunks": ["half an ", "answer"], "open": true}}, "drop"]},
                 {"play": [{"http": {"status": 503}}]},
@@ -115,15 +124,18 @@ fn a_try_that_works_ends_the_trouble() {
         assert_eq!((retries[0].code(), retries[0].http_status), (FailureCode::ConnectionFailed, None));
         assert_eq!((retries[1].code(), retries[1].http_status), (FailureCode::ServerError, Some(503)));
         // Codex tells no status of a 500 that it tries again, only that the stream broke.
-        assert_eq!((retries[2].code(), retries[2].http_status), (FailureCode::ConnectionFailed, None));
+        let last = match harness {
+            Harness::Codex => (FailureCode::ConnectionFailed, None),
+            Harness::ClaudeCode => (FailureCode::ServerError, Some(500)),
+        };
+        assert_eq!((retries[2].code(), retries[2].http_status), last);
         assert_eq!(seen.end()?.usage.and_then(|usage| usage.total_tokens), Some(13));
         Ok(())
     });
 }
 
-#[test]
-fn a_slow_answer_is_an_answer() {
-    scenario("provider_slow", &["R-EVT-2", "R-EVT-11"], Setup::outer(), async |rig| {
+fn a_slow_answer_is_an_answer(harness: Harness) {
+    scenario("provider_slow", &["R-EVT-2", "R-EVT-11"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"event_delay_ms": 150, "play": [{"text": {"chunks": ["slow", "ly ", "but ", "surely"]}}]}]"#,
         )?;
@@ -136,9 +148,8 @@ fn a_slow_answer_is_an_answer() {
     });
 }
 
-#[test]
-fn a_provider_that_does_not_listen_fails_the_turn() {
-    scenario("provider_absent", &["R-EVT-5", "R-EVT-10"], Setup::outer(), async |rig| {
+fn a_provider_that_does_not_listen_fails_the_turn(harness: Harness) {
+    scenario("provider_absent", &["R-EVT-5", "R-EVT-10"], Setup::outer().of(harness), async |rig| {
         // A port of loopback that was free a moment ago.
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let session = rig.session().await?;

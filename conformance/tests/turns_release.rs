@@ -3,25 +3,37 @@
 use std::fs;
 use std::path::PathBuf;
 
-use conformance::rig::{Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
 use proto::client::Session;
 use proto::v1::{self, EndCause, Reason, ReleaseOutcome, TurnStatus};
 
-#[test]
-fn a_release_settles_the_turn_that_runs() {
+for_each_harness!(
+    a_release_settles_the_turn_that_runs,
+    a_release_removes_the_home_when_asked_and_leaves_the_workspace,
+    a_release_without_removal_keeps_the_home_until_it_is_asked_for,
+    a_released_session_takes_a_new_assignment_only,
+    an_unused_session_is_released_too
+);
+
+fn a_release_settles_the_turn_that_runs(harness: Harness) {
     let rules = ["R-ASG-4", "R-CAN-4", "R-EVT-3", "R-FN-7"];
-    scenario("release_running", &rules, Setup::outer(), async |rig| {
-        rig.provider.script(
-            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]},
-                          {"shell": {"command": "setsid sleep 67 & sleep 68", "yield_ms": 30000}}]}]"#,
-        )?;
+    scenario("release_running", &rules, Setup::outer().of(harness), async |rig| {
+        let call = r#"{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}"#;
+        let shell = r#"{"shell": {"command": "setsid sleep 67 & sleep 68", "yield_ms": 30000}}"#;
+        // Claude Code runs no command beside a call that is open.
+        let (play, commands) = match harness {
+            Harness::Codex => (format!("{call}, {shell}"), &["sleep 67", "sleep 68"][..]),
+            Harness::ClaudeCode => (call.to_owned(), &[][..]),
+        };
+        rig.provider.script(&format!(r#"[{{"play": [{play}]}}]"#))?;
         let session = rig.session().await?;
         let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
         let mut events = rig.start_turn(&session, configuration, "t-1", "go").await?;
         let mut seen = Observed::default();
         seen.call(&mut events).await?;
-        for command in ["sleep 67", "sleep 68"] {
-            rig.wait_for_process(|process| process.command == command).await?;
+        for command in commands {
+            rig.wait_for_process(|process| process.command == *command).await?;
         }
         let family = rig.family()?;
         let released = session.release(false).await?;
@@ -46,47 +58,54 @@ fn a_release_settles_the_turn_that_runs() {
     });
 }
 
-#[test]
-fn a_release_removes_the_home_when_asked_and_leaves_the_workspace() {
-    scenario("release_home", &["R-ASG-3", "R-ASG-4"], Setup::outer(), async |rig| {
-        fs::write(rig.workspace().join("precious.txt"), "keep me")?;
-        let session = rig.session().await?;
-        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
-        assert_eq!(homes(rig)?.len(), 1);
-        let released = session.release(true).await?;
-        assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, true));
-        assert_eq!(homes(rig)?, Vec::<PathBuf>::new());
-        assert_eq!(fs::read_to_string(rig.workspace().join("precious.txt"))?, "keep me");
-        // The same call repeats its answer.
-        assert_eq!(session.release(true).await?, released);
-        // The history is gone for good, and it is not replaced by an empty one.
-        let next = bind_anew(rig, &session, "a-2").await?;
-        assert_eq!(next.turn("t-1").await?.phase(), v1::TurnPhase::Ended);
-        let prepared = rig.prepare(&next, rig.configuration(Vec::new())).await;
-        refused(prepared, Reason::NativeHistoryUnavailable)?;
-        Ok(())
-    });
+fn a_release_removes_the_home_when_asked_and_leaves_the_workspace(harness: Harness) {
+    scenario(
+        "release_home",
+        &["R-ASG-3", "R-ASG-4"],
+        Setup::outer().of(harness).needing(v1::Capability::HomeRemoval),
+        async |rig| {
+            fs::write(rig.workspace().join("precious.txt"), "keep me")?;
+            let session = rig.session().await?;
+            rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+            assert_eq!(homes(rig)?.len(), 1);
+            let released = session.release(true).await?;
+            assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, true));
+            assert_eq!(homes(rig)?, Vec::<PathBuf>::new());
+            assert_eq!(fs::read_to_string(rig.workspace().join("precious.txt"))?, "keep me");
+            // The same call repeats its answer.
+            assert_eq!(session.release(true).await?, released);
+            // The history is gone for good, and it is not replaced by an empty one.
+            let next = bind_anew(rig, &session, "a-2").await?;
+            assert_eq!(next.turn("t-1").await?.phase(), v1::TurnPhase::Ended);
+            let prepared = rig.prepare(&next, rig.configuration(Vec::new())).await;
+            refused(prepared, Reason::NativeHistoryUnavailable)?;
+            Ok(())
+        },
+    );
 }
 
-#[test]
-fn a_release_without_removal_keeps_the_home_until_it_is_asked_for() {
-    scenario("release_keeps_home", &["R-ASG-4", "R-API-6"], Setup::outer(), async |rig| {
-        let session = rig.session().await?;
-        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
-        let released = session.release(false).await?;
-        assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, false));
-        assert_eq!(homes(rig)?.len(), 1);
-        assert_eq!(session.release(false).await?, released);
-        let released = session.release(true).await?;
-        assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, true));
-        assert_eq!(homes(rig)?.len(), 0);
-        Ok(())
-    });
+fn a_release_without_removal_keeps_the_home_until_it_is_asked_for(harness: Harness) {
+    scenario(
+        "release_keeps_home",
+        &["R-ASG-4", "R-API-6"],
+        Setup::outer().of(harness).needing(v1::Capability::HomeRemoval),
+        async |rig| {
+            let session = rig.session().await?;
+            rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+            let released = session.release(false).await?;
+            assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, false));
+            assert_eq!(homes(rig)?.len(), 1);
+            assert_eq!(session.release(false).await?, released);
+            let released = session.release(true).await?;
+            assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, true));
+            assert_eq!(homes(rig)?.len(), 0);
+            Ok(())
+        },
+    );
 }
 
-#[test]
-fn a_released_session_takes_a_new_assignment_only() {
-    scenario("release_fences", &["R-ASG-1", "R-ASG-2", "R-ASG-4"], Setup::outer(), async |rig| {
+fn a_released_session_takes_a_new_assignment_only(harness: Harness) {
+    scenario("release_fences", &["R-ASG-1", "R-ASG-2", "R-ASG-4"], Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
         // It needs a higher epoch.
@@ -109,9 +128,8 @@ fn a_released_session_takes_a_new_assignment_only() {
     });
 }
 
-#[test]
-fn an_unused_session_is_released_too() {
-    scenario("release_unused", &["R-ASG-4", "R-PRE-7"], Setup::outer(), async |rig| {
+fn an_unused_session_is_released_too(harness: Harness) {
+    scenario("release_unused", &["R-ASG-4", "R-PRE-7"], Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         let released = session.release(true).await?;
         assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, true));

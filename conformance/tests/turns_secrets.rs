@@ -5,47 +5,54 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use conformance::rig::{MODEL_KEY, Observed, Process, Rig, Setup, refused, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, MODEL_KEY, Observed, Process, Rig, Setup, refused, scenario};
 use proto::client::text_input;
 use proto::v1;
 use proto::v1::event::Kind;
 use serde_json::json;
 
-#[test]
-fn nothing_that_the_model_runs_sees_the_key() {
-    scenario("secret_of_tools", &["R-SEC-2", "R-SEC-6", "R-CTL-4"], Setup::outer(), async |rig| {
-        // The pattern does not match itself, and so not the command line that it stands in.
-        let pattern = format!("{}[{}]{}", &MODEL_KEY[..9], &MODEL_KEY[9..10], &MODEL_KEY[10..]);
-        let command = format!(
-            "env; cat /proc/self/environ | tr '\\0' '\\n'; tr '\\0' '\\n' </proc/$PPID/environ; \
-             echo found: $(grep -alE '{pattern}' /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null); \
-             echo files: $(grep -arlE '{pattern}' \"$HOME\" \"$CODEX_HOME\" . 2>/dev/null)"
-        );
-        let seen = run(rig, &command).await?;
-        let output = output(&seen)?;
-        assert!(output.contains("PATH="), "the environment was not shown: {output}");
-        assert!(output.contains("found:\n") && output.contains("files:\n"), "{output}");
-        assert!(!format!("{:?}", seen.events).contains(MODEL_KEY), "an event has the key");
-        for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
-            assert!(!output.contains(name), "{output}");
-        }
-        // It is in none of the daemon's files either: state, homes, logs.
-        let mut with_key = Vec::new();
-        search(rig.place().root(), MODEL_KEY.as_bytes(), &mut with_key)?;
-        assert_eq!(with_key, Vec::<PathBuf>::new());
-        for process in rig.family()? {
-            assert!(!process.command.contains(MODEL_KEY), "{process:?}");
-            for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
-                assert_eq!(process.variable(name), None);
-            }
-        }
-        Ok(())
-    });
-}
+for_each_harness!(nobody_is_called_but_the_provider, the_configuration_of_a_workspace_starts_nothing);
 
 #[test]
-fn nobody_is_called_but_the_provider() {
-    scenario("secret_calls_home", &["R-SEC-2", "R-CTL-4", "R-CTL-5"], Setup::outer(), async |rig| {
+fn nothing_that_the_model_runs_sees_the_key() {
+    scenario(
+        "secret_of_tools",
+        &["R-SEC-2", "R-SEC-6", "R-CTL-4"],
+        Setup::outer().only("Claude Code has the key in its environment until the credential gateway is there"),
+        async |rig| {
+            // The pattern does not match itself, and so not the command line that it stands in.
+            let pattern = format!("{}[{}]{}", &MODEL_KEY[..9], &MODEL_KEY[9..10], &MODEL_KEY[10..]);
+            let command = format!(
+                "env; cat /proc/self/environ | tr '\\0' '\\n'; tr '\\0' '\\n' </proc/$PPID/environ; \
+             echo found: $(grep -alE '{pattern}' /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null); \
+             echo files: $(grep -arlE '{pattern}' \"$HOME\" \"$CODEX_HOME\" . 2>/dev/null)"
+            );
+            let seen = run(rig, &command).await?;
+            let output = output(&seen)?;
+            assert!(output.contains("PATH="), "the environment was not shown: {output}");
+            assert!(output.contains("found:\n") && output.contains("files:\n"), "{output}");
+            assert!(!format!("{:?}", seen.events).contains(MODEL_KEY), "an event has the key");
+            for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
+                assert!(!output.contains(name), "{output}");
+            }
+            // It is in none of the daemon's files either: state, homes, logs.
+            let mut with_key = Vec::new();
+            search(rig.place().root(), MODEL_KEY.as_bytes(), &mut with_key)?;
+            assert_eq!(with_key, Vec::<PathBuf>::new());
+            for process in rig.family()? {
+                assert!(!process.command.contains(MODEL_KEY), "{process:?}");
+                for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
+                    assert_eq!(process.variable(name), None);
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+fn nobody_is_called_but_the_provider(harness: Harness) {
+    scenario("secret_calls_home", &["R-SEC-2", "R-CTL-4", "R-CTL-5"], Setup::outer().of(harness), async |rig| {
         rig.provider
             .script(r#"[{"play": [{"mark": "asked"}, {"gate": "go"}, {"text": {"chunks": ["Nobody else."]}}]}]"#)?;
         let session = rig.session().await?;
@@ -60,23 +67,32 @@ fn nobody_is_called_but_the_provider() {
         called.extend(remotes(rig)?);
         assert_eq!(called, BTreeSet::from([format!("tcp 0100007F:{provider:04X}")]), "remote ends of its sockets");
         let requests = rig.provider.requests();
-        let paths: Vec<_> = requests.iter().map(|request| (&*request.method, &*request.path)).collect();
-        assert_eq!(paths, [("POST", "/v1/responses")]);
+        let asked: Vec<_> = requests.iter().map(|request| request.protocol()).collect();
+        assert_eq!(asked, [Some(harness.protocol())], "{requests:#?}");
         // What is switched off is not offered, and what is on a workspace by nature is.
         let tools = requests[0].tools();
-        for tool in ["exec_command", "apply_patch", "web_search"] {
+        let native = match harness {
+            Harness::Codex => ["exec_command", "apply_patch", "web_search"],
+            Harness::ClaudeCode => ["Bash", "Edit", "WebSearch"],
+        };
+        for tool in native {
             assert!(tools.iter().any(|offered| offered == tool), "{tool} is not in {tools:?}");
         }
-        for word in ["spawn_agent", "goal", "memor", "request_user_input", "plugin"] {
+        let off: &[&str] = match harness {
+            Harness::Codex => &["spawn_agent", "goal", "memor", "request_user_input", "plugin"],
+            Harness::ClaudeCode => {
+                &["Agent", "Ask", "PlanMode", "Cron", "Schedule", "Workflow", "Monitor", "TaskStop", "SendMessage"]
+            }
+        };
+        for word in off {
             assert!(!tools.iter().any(|offered| offered.contains(word)), "{word} is in {tools:?}");
         }
         Ok(())
     });
 }
 
-#[test]
-fn the_configuration_of_a_workspace_starts_nothing() {
-    scenario("trust_workspace", &["R-PLC-1", "R-MCP-2"], Setup::outer(), async |rig| {
+fn the_configuration_of_a_workspace_starts_nothing(harness: Harness) {
+    scenario("trust_workspace", &["R-PLC-1", "R-MCP-2"], Setup::outer().of(harness), async |rig| {
         let mark = plant(rig)?;
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
@@ -85,9 +101,9 @@ fn the_configuration_of_a_workspace_starts_nothing() {
         assert!(!mark.exists(), "a server of the project was started");
         let started: Vec<_> = rig.family()?.into_iter().filter(is_planted).collect();
         assert!(started.is_empty(), "{started:#?}");
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        assert!(!info.harnesses[0].trust_workspace);
-        assert_eq!(info.harnesses[0].isolation, "outer");
+        let declared = rig.declaration().await?;
+        assert!(!declared.trust_workspace);
+        assert_eq!(declared.isolation, "outer");
         Ok(())
     });
 }
@@ -125,6 +141,14 @@ fn plant(rig: &Rig) -> anyhow::Result<PathBuf> {
         mark.display()
     );
     fs::write(workspace.join(".codex/config.toml"), config)?;
+    // The same for Claude Code, as a server and as a hook.
+    let command = format!("touch {}; exec sleep 691", mark.display());
+    let server = json!({"command": "/bin/sh", "args": ["-c", command]});
+    fs::write(workspace.join(".mcp.json"), json!({"mcpServers": {"planted": server}}).to_string())?;
+    fs::create_dir_all(workspace.join(".claude"))?;
+    let hook = json!([{"hooks": [{"type": "command", "command": command}]}]);
+    let hooks = json!({"hooks": {"SessionStart": hook, "UserPromptSubmit": hook}});
+    fs::write(workspace.join(".claude/settings.json"), hooks.to_string())?;
     Ok(mark)
 }
 

@@ -1,13 +1,15 @@
 //! What the model runs may not call the bridge: its shell has the daemon's uid, and is refused all the same.
 
-use conformance::rig::{Observed, Rig, Setup, program, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, program, scenario};
 use proto::v1;
 use proto::v1::event::Kind;
 use serde_json::json;
 
-#[test]
-fn a_tool_of_the_model_is_refused_at_the_socket() {
-    scenario("socket_refuses_tools", &["R-SEC-1"], Setup::outer(), async |rig| {
+for_each_harness!(a_tool_of_the_model_is_refused_at_the_socket);
+
+fn a_tool_of_the_model_is_refused_at_the_socket(harness: Harness) {
+    scenario("socket_refuses_tools", &["R-SEC-1"], Setup::outer().of(harness), async |rig| {
         let said = ask_from_the_shell(rig).await?;
         assert!(!said.contains("answered by"), "a tool was answered: {said}");
         for kind in ["plain", "hidden"] {

@@ -49,6 +49,26 @@ impl Recorded {
         self.request().inputs.into_iter().filter_map(written).collect()
     }
 
+    /// The texts and the addresses of images in the newest message of a user, without what the Harness adds to it.
+    #[must_use]
+    pub fn newest_input(&self) -> Vec<String> {
+        let body = self.json();
+        match self.protocol().unwrap_or_default() {
+            Protocol::Responses => super::request::responses::newest_input(&body),
+            Protocol::Messages => super::request::messages::newest_input(&body),
+        }
+    }
+
+    /// The conversation, item by item, without what the Harness adds to it for this request alone.
+    #[must_use]
+    pub fn conversation(&self) -> Vec<Value> {
+        let body = self.json();
+        match self.protocol().unwrap_or_default() {
+            Protocol::Responses => body["input"].as_array().cloned().unwrap_or_default(),
+            Protocol::Messages => super::request::messages::conversation(&body),
+        }
+    }
+
     /// What the model reads as the output of a call: a text, or a list of parts, which are named as in the Responses API.
     /// The last one counts.
     #[must_use]

@@ -1,4 +1,4 @@
-//! The histories that Codex itself keeps, as they stand on disk.
+//! The histories that a Harness itself keeps, as they stand on disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::time;
 
-use super::Rig;
+use super::{Harness, Rig};
 
 /// The longest that a text may take to appear.
 const WAIT: Duration = Duration::from_secs(20);
@@ -23,15 +23,28 @@ impl Rig {
         Ok(homes.next().context("no Session has a home")?.join("sessions"))
     }
 
-    /// Waits until this text stands in one of them.
+    /// Waits until the result of a call stands in the history of one of the Sessions.
+    ///
+    /// # Errors
+    /// When it does not within 20 s.
+    pub async fn wait_for_result(&self, call_id: &str) -> anyhow::Result<()> {
+        let text = match self.kind() {
+            Harness::Codex => format!(r#""call_id":"{call_id}","output":"#),
+            Harness::ClaudeCode => format!(r#""tool_use_id":"{call_id}""#),
+        };
+        self.wait_for_history(&text).await
+    }
+
+    /// Waits until this text stands in the history of one of the Sessions.
     ///
     /// # Errors
     /// When it does not within 20 s.
     pub async fn wait_for_history(&self, text: &str) -> anyhow::Result<()> {
-        let folder = self.histories()?;
+        let folder = self.place.state().join("sessions");
         let mut looks = time::interval(Duration::from_millis(10));
+        let is_history = |path: &Path| path.extension().is_some_and(|kind| kind == "jsonl");
         let looking = async {
-            while !all_of(&folder).contains(text) {
+            while !all_of(&folder, &is_history).contains(text) {
                 looks.tick().await;
             }
         };
@@ -39,12 +52,13 @@ impl Rig {
     }
 }
 
-/// All that stands in the files below a folder.
-fn all_of(folder: &Path) -> String {
+/// All that stands in such files below a folder.
+fn all_of(folder: &Path, fits: &impl Fn(&Path) -> bool) -> String {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let texts = entries.map(|entry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => all_of(&entry.path()),
-        Ok(_) | Err(_) => fs::read_to_string(entry.path()).unwrap_or_default(),
+        Ok(kind) if kind.is_dir() => all_of(&entry.path(), fits),
+        Ok(_) | Err(_) if fits(&entry.path()) => fs::read_to_string(entry.path()).unwrap_or_default(),
+        Ok(_) | Err(_) => String::new(),
     });
     texts.collect()
 }

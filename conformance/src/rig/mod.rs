@@ -196,6 +196,17 @@ impl Rig {
         self.placements.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 
+    /// What the daemon declares of the Harness.
+    ///
+    /// # Errors
+    /// When the daemon cannot be asked, or does not know it.
+    pub async fn declaration(&self) -> anyhow::Result<v1::HarnessDeclaration> {
+        let info = self.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        let kind = self.harness.kind();
+        let declared = info.harnesses.into_iter().find(|one| one.kind == kind);
+        declared.with_context(|| format!("the daemon knows no {kind}"))
+    }
+
     /// What the Harness does not declare of these, in words.
     ///
     /// # Errors
@@ -204,11 +215,9 @@ impl Rig {
         if needs.is_empty() {
             return Ok(Vec::new());
         }
-        let info = self.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        let kind = self.harness.kind();
-        let declared = info.harnesses.into_iter().find(|one| one.kind == kind);
-        let declared = declared.with_context(|| format!("the daemon knows no {kind}"))?;
-        anyhow::ensure!(declared.available, "{kind} cannot be used: {}", declared.unavailable_reason);
+        let declared = self.declaration().await?;
+        let (kind, why) = (self.harness.kind(), &declared.unavailable_reason);
+        anyhow::ensure!(declared.available, "{kind} cannot be used: {why}");
         let has = |placement, capability| match placement {
             v1::Placement::None => declared.none.contains(&i32::from(capability)),
             v1::Placement::Workspace => declared.workspace.contains(&i32::from(capability)),

@@ -24,6 +24,9 @@ const WHILE_WORKING: [&str; 2] = [
     "\n\nThis is how Claude Code surfaces messages the user sends mid-turn",
 ];
 
+/// How the text behind an image begins.
+const COPY: &str = "[Image: source: ";
+
 /// Texts in the user's place that the Harness writes by itself begin with one of these.
 const NOT_FROM_A_USER: [&str; 5] = [
     REMINDER,
@@ -82,6 +85,47 @@ fn blocks(content: &Value) -> Vec<Value> {
 
 fn text(block: &Value) -> Option<String> {
     block["text"].as_str().filter(|_| block["type"] == "text").map(str::to_owned)
+}
+
+/// The texts and the addresses of images in the newest message of a user.
+pub(in crate::provider) fn newest_input(body: &Value) -> Vec<String> {
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let written =
+        |message: &Value| -> Vec<String> { blocks(&message["content"]).iter().filter_map(by_a_user).collect() };
+    let users = messages.filter(|message| message["role"] == "user").map(written);
+    users.rev().find(|written| !written.is_empty()).unwrap_or_default()
+}
+
+/// A block as a user wrote it; behind an image stands a text with the path of its copy.
+fn by_a_user(block: &Value) -> Option<String> {
+    match text(block) {
+        Some(text) => {
+            let added = NOT_FROM_A_USER.iter().any(|start| text.starts_with(start)) || text.starts_with(COPY);
+            (!added).then_some(text)
+        }
+        None if block["type"] == "image" => part(block)["image_url"].as_str().map(str::to_owned),
+        None => None,
+    }
+}
+
+/// The blocks of the conversation with who wrote them, without reminders and without marks for the provider's cache.
+pub(in crate::provider) fn conversation(body: &Value) -> Vec<Value> {
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let said = |message: &Value| -> Vec<Value> {
+        let blocks = blocks(&message["content"]).into_iter();
+        let kept = blocks.filter(|block| !text(block).is_some_and(|text| text.starts_with(REMINDER)));
+        let plain = |mut block: Value| {
+            if let Some(members) = block.as_object_mut() {
+                members.remove("cache_control");
+            }
+            if block["type"] == "tool_result" {
+                block["content"] = without_reminders(&block["content"]);
+            }
+            json!({"role": message["role"], "block": block})
+        };
+        kept.map(plain).collect()
+    };
+    messages.flat_map(said).collect()
 }
 
 /// The outputs of a message first, then what a user wrote in it.
@@ -185,6 +229,23 @@ mod tests {
         let nudge = json!({"role": "user", "content": [text("[structured-output-enforce] You MUST")]});
         let plain = json!({"role": "user", "content": "hello"});
         assert_eq!(request(&json!([plain, nudge])).newest(), Newest::User("hello".into()));
+    }
+
+    #[test]
+    fn the_newest_input_and_the_conversation_are_without_what_the_harness_adds() {
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let source = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
+        let image = json!({"type": "image", "source": source});
+        let asked = [reminder("x"), text("see"), image, text("[Image: source: /tmp/1.png]")];
+        let result = json!({"type": "tool_result", "tool_use_id": "c", "content": [text("R\n"), reminder("x")]});
+        let body = json!({"messages": [
+            {"role": "user", "content": asked}, {"role": "assistant", "content": "well"},
+            {"role": "user", "content": [result]}]});
+        assert_eq!(newest_input(&body), ["see", "data:image/png;base64,AAAA"]);
+        let told = conversation(&body);
+        assert_eq!(told.len(), 5);
+        assert_eq!(told[3], json!({"role": "assistant", "block": {"type": "text", "text": "well"}}));
+        assert_eq!(told[4]["block"]["content"], "R");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What the provider reads out of a request, in words that both APIs share: the tools on offer and the input in its
 //! order. It looks only; the recorded body stays the text that came.
 
-mod messages;
-mod responses;
+pub(super) mod messages;
+pub(super) mod responses;
 
 use serde_json::Value;
 

@@ -43,6 +43,19 @@ impl Request {
     }
 }
 
+/// The texts and the addresses of images in the newest message of a user.
+pub(in crate::provider) fn newest_input(body: &Value) -> Vec<String> {
+    let mut items = body["input"].as_array().into_iter().flatten();
+    let newest = items.rfind(|item| item["role"] == "user");
+    let parts = newest.and_then(|item| item["content"].as_array()).into_iter().flatten();
+    let said = |part: &Value| match part["type"].as_str() {
+        Some("input_text") => part["text"].as_str().map(str::to_owned),
+        Some("input_image") => part["image_url"].as_str().map(str::to_owned),
+        _ => None,
+    };
+    parts.map(|part| said(part).unwrap_or_else(|| part.to_string())).collect()
+}
+
 fn collect_tools(list: &Value, namespace: Option<&str>, tools: &mut Vec<Tool>) {
     for tool in list.as_array().into_iter().flatten() {
         let kind = tool["type"].as_str().unwrap_or_default();
