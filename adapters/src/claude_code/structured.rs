@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::{Value, value::RawValue};
+
 use super::wire::{Assistant, Block, NativeResult, User};
 use crate::harness::{Failure, FailureCode, MessagePhase, NativeEnd, Report};
 
@@ -59,9 +61,11 @@ impl Structured {
     pub(super) fn turn_ended(&mut self, result: &NativeResult) {
         self.calls.clear();
         let candidate = self.candidate.take();
-        let is_success = !result.is_error && result.subtype == "success" && result.structured_output.is_some();
-        self.answer = match (candidate, &result.result) {
-            (Some(tool_use_id), Some(text)) if is_success => Some(Answer { tool_use_id, text: text.clone() }),
+        let is_success = !result.is_error && result.subtype == "success";
+        self.answer = match (candidate, &result.structured_output) {
+            (Some(tool_use_id), Some(output)) if is_success => {
+                Some(Answer { tool_use_id, text: native_text(result.result.as_deref(), output) })
+            }
             _ => None,
         };
     }
@@ -82,6 +86,13 @@ impl Structured {
         ]);
         NativeEnd::Completed { finish, at }
     }
+}
+
+/// Claude's own text of an answer. `result` is that of the last block, and so prose where the model said something behind its call.
+fn native_text(result: Option<&str>, output: &RawValue) -> String {
+    let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+    let is_answer = |text: &&str| value(output.get()).is_some_and(|answer| value(text) == Some(answer));
+    result.filter(is_answer).unwrap_or(output.get()).to_owned()
 }
 
 #[cfg(test)]

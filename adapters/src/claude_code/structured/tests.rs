@@ -60,6 +60,19 @@ fn both_lines_confirm_an_answer_and_neither_alone() {
 }
 
 #[test]
+fn prose_behind_the_call_is_not_the_answer() {
+    for other in ["after", "", "2", r#"{\"x\":2}"#] {
+        let result = RESULT.replace(r#"{\"x\":1}"#, other);
+        assert_ne!(result, RESULT);
+        assert_eq!(answer(&[CALL, SEEN, &result]), Some(("t".into(), r#"{"x":1}"#.into())), "{other}");
+    }
+    let none = RESULT.replace(r#""result":"{\"x\":1}","#, "");
+    assert_eq!(answer(&[CALL, SEEN, &none]), Some(("t".into(), r#"{"x":1}"#.into())));
+    let spelled = RESULT.replace(r#"{\"x\":1}"#, r#"{ \"x\": 1 }"#);
+    assert_eq!(answer(&[CALL, SEEN, &spelled]), Some(("t".into(), r#"{ "x": 1 }"#.into())));
+}
+
+#[test]
 fn a_later_native_turn_replaces_the_answer() {
     let second = |line: &str| line.replace("\"t\"", "\"u\"").replace("1}", "2}");
     let [call, seen, result] = [CALL, SEEN, RESULT].map(second);
