@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, value::RawValue};
 
 use super::wire::{Assistant, Block, NativeResult, User};
-use crate::harness::{Failure, FailureCode, MessagePhase, NativeEnd, Report};
+use crate::harness::{Failure, FailureCode, MessagePhase, NativeEnd, ProvedMessage, Report};
 
 /// The tool that Claude offers for the answer.
 pub(super) const TOOL: &str = "StructuredOutput";
@@ -70,22 +70,27 @@ impl Structured {
         };
     }
 
-    /// The native end of a Turn that was asked for a structured answer: publishes it, or says that a success has none.
-    pub(super) fn finish(&mut self, end: NativeEnd, out: &mut Vec<Report>) -> NativeEnd {
-        let NativeEnd::Completed { finish, at } = end else { return end };
-        let Some(Answer { tool_use_id: id, text }) = self.answer.take() else {
+    /// The native end of a Turn that was asked for a structured answer, with that answer: a success without one has failed.
+    pub(super) fn end(&self, end: NativeEnd) -> (NativeEnd, Option<ProvedMessage>) {
+        let NativeEnd::Completed { finish, at } = end else { return (end, None) };
+        let Some(Answer { tool_use_id, text }) = &self.answer else {
             let message = "Claude Code ended the Turn without the structured answer".into();
             let code = FailureCode::StructuredOutputMissing;
             let failure = Failure { code, message, http_status: None, exit: None };
-            return NativeEnd::Failed { failure, finish, at };
+            return (NativeEnd::Failed { failure, finish, at }, None);
         };
-        out.extend([
-            Report::MessageStarted { id: id.clone() },
-            Report::MessageDelta { id: id.clone(), text: text.clone() },
-            Report::MessageCompleted { id, text, phase: Some(MessagePhase::FinalAnswer) },
-        ]);
-        NativeEnd::Completed { finish, at }
+        let (id, text, phase) = (tool_use_id.clone(), text.clone(), Some(MessagePhase::FinalAnswer));
+        (NativeEnd::Completed { finish, at }, Some(ProvedMessage { id, text, phase }))
     }
+}
+
+/// A structured answer as a message, with one delta.
+pub(super) fn publish(ProvedMessage { id, text, phase }: ProvedMessage, out: &mut Vec<Report>) {
+    out.extend([
+        Report::MessageStarted { id: id.clone() },
+        Report::MessageDelta { id: id.clone(), text: text.clone() },
+        Report::MessageCompleted { id, text, phase },
+    ]);
 }
 
 /// Claude's own text of an answer. `result` is that of the last block, and so prose where the model said something behind its call.
