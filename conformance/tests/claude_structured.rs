@@ -180,6 +180,32 @@ fn a_turn_without_the_call_has_failed() {
     });
 }
 
+/// The real Claude Code, which is gone once the `result` of a native turn was heard.
+const GONE_AT_THE_END: &str = r#""$REAL" "$@" | { sed -u '/"type":"result"/q9' || kill "$$"; }"#;
+
+#[test]
+fn a_process_that_goes_behind_its_result_has_given_its_answer_or_none() {
+    let rules = ["R-CTL-3", "R-EVT-7", "R-CAN-3"];
+    scenario("structured_lost", &rules, claude().behind(GONE_AT_THE_END), async |rig| {
+        for (prompt, steps) in [
+            ("answer", vec![step(&[text("Hm."), calls(&[answer("a1", r#"{"x":1}"#)])])]),
+            ("no answer", vec![step(&[text("Hm.")]), step(&[text("No.")])]),
+        ] {
+            rig.provider.script(&json!(steps).to_string())?;
+            let session = rig.session_nowhere().await?;
+            let mut events = rig.start_turn(&session, configuration(rig), "t-1", prompt).await?;
+            let seen = Observed::default().to_the_end(&mut events).await?;
+            assert!(seen.end()?.reconciled);
+            match prompt {
+                "answer" => answered(&seen, "a1", r#"{"x":1}"#)?,
+                _ => _ = missing(&seen)?,
+            }
+            rig.only(&[]).await?;
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn an_answer_beside_calls_waits_for_them() {
     let rules = ["R-CTL-3", "R-FN-3", "R-FN-6"];
