@@ -11,37 +11,54 @@ const BUBBLEWRAP_NOTICE: &str = "could not find bubblewrap on PATH";
 /// What stands for an answer of the provider that is not repeated.
 const BODY: &str = "[answer of the provider]";
 
+/// What stands for an address.
+const ADDRESS: &str = "[address]";
+
 /// Cuts native texts before they leave: no addresses, no bodies, not the model key, at most [`TEXT`] characters on one line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cleaner {
     key: Option<SecretString>,
+    /// Host and port of the model provider, which a Harness also names without a scheme; empty where it is not known.
+    provider: String,
 }
 
 impl Cleaner {
-    pub(crate) fn new(key: Option<SecretString>) -> Self {
-        Self { key: key.filter(|key| !key.expose_secret().is_empty()) }
+    pub(crate) fn new(key: Option<SecretString>, provider: &str) -> Self {
+        let key = key.filter(|key| !key.expose_secret().is_empty());
+        Self { key, provider: authority(provider).to_owned() }
     }
 
     pub(crate) fn clean(&self, text: &str) -> String {
-        let text = match &self.key {
-            Some(key) => text.replace(key.expose_secret(), "[key]"),
-            None => text.to_owned(),
-        };
-        bounded(&without_addresses(&without_body(text.trim())))
+        bounded(&self.without_addresses(&without_body(self.without_key(text).trim())))
     }
 
     /// The same for what a process wrote to standard error: the last lines matter, and there is no body to cut.
     pub(crate) fn clean_tail(&self, text: &str) -> String {
-        let text = match &self.key {
-            Some(key) => text.replace(key.expose_secret(), "[key]"),
-            None => text.to_owned(),
-        };
+        let text = self.without_key(text);
         let lines: Vec<&str> = text.lines().filter(|line| !line.contains(BUBBLEWRAP_NOTICE)).collect();
-        let text = without_addresses(lines.join("\n").trim());
+        let text = self.without_addresses(lines.join("\n").trim());
         let skipped = text.chars().count().saturating_sub(2 * TEXT);
         let tail: String = text.chars().skip(skipped).map(|one| if one.is_control() { ' ' } else { one }).collect();
         if skipped > 0 { format!("…{tail}") } else { tail }
     }
+
+    fn without_key(&self, text: &str) -> String {
+        match &self.key {
+            Some(key) => text.replace(key.expose_secret(), "[key]"),
+            None => text.to_owned(),
+        }
+    }
+
+    fn without_addresses(&self, text: &str) -> String {
+        let text = without_urls(text);
+        if self.provider.is_empty() { text } else { text.replace(&self.provider, ADDRESS) }
+    }
+}
+
+/// Host and port of a URL.
+fn authority(url: &str) -> &str {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
 /// Cuts what a provider wrote: behind a status line, or from where JSON or markup begins.
@@ -57,14 +74,14 @@ fn without_body(text: &str) -> String {
     }
 }
 
-fn without_addresses(text: &str) -> String {
+fn without_urls(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let scheme =
             rest[..at].bytes().rev().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
         out.push_str(&rest[..at - scheme]);
-        out.push_str("[address]");
+        out.push_str(ADDRESS);
         let end = rest[at..].find(|one: char| one.is_whitespace() || "\"'<>)]},;".contains(one));
         rest = end.map_or("", |end| &rest[at + end..]);
     }
@@ -86,7 +103,7 @@ mod tests {
 
     #[test]
     fn texts_leave_without_addresses_bodies_and_key() {
-        let cleaner = Cleaner::new(Some("sk-canary".to_owned().into()));
+        let cleaner = Cleaner::new(Some("sk-canary".to_owned().into()), "http://127.0.0.1:4180/v1");
         for (given, want) in [
             (
                 "unexpected status 401 Unauthorized: bad key sk-canary, url: http://127.0.0.1:1/v1/responses",
@@ -103,11 +120,13 @@ mod tests {
                 "see [address], then ([address]) and [key]",
             ),
             ("://x", "[address]"),
+            ("check your gateway (127.0.0.1:4180).", "check your gateway ([address])."),
             ("stream disconnected before completion: boom\n", "stream disconnected before completion: boom"),
         ] {
             assert_eq!(cleaner.clean(given), want, "{given}");
         }
         assert_eq!(cleaner.clean(&"ü".repeat(TEXT + 1)).chars().count(), TEXT + 1);
+        assert_eq!(Cleaner::default().clean("on 127.0.0.1:4180"), "on 127.0.0.1:4180");
         let said = "ERROR Codex could not find bubblewrap on PATH. Install\na\nsee http://h/x sk-canary";
         assert_eq!(cleaner.clean_tail(said), "a see [address] [key]");
     }

@@ -1,21 +1,29 @@
-//! An Executor that cannot go on is retired: one that does not answer, one whose Codex or whose keeper is killed. Everything of it is gone, its
+//! An Executor that cannot go on is retired: one that does not answer, one whose Harness or whose keeper is killed. Everything of it is gone, its
 //! place is free, and no other Session notices (R-CAN-3, R-CAN-4, R-CAN-6, R-PRE-3).
 
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Bystander, Observed, Process, Rig, Setup, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Bystander, Harness, Observed, Process, Rig, Setup, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, EndCause, FailureCode, ToolStatus, TurnStatus, event::Kind};
 use rustix::process::Signal;
 
+for_each_harness!(
+    a_harness_that_does_not_answer_is_retired_by_a_cancel,
+    a_harness_that_is_killed_while_it_is_cancelled_is_a_failure,
+    a_harness_that_somebody_else_kills_is_a_failure,
+    what_a_killed_keeper_kept_is_gone_at_the_end_of_the_turn
+);
+
 /// Two Executors: the one that is retired, and that of a Session that does not notice.
 const ROOM_FOR_TWO: &str = "max_executors = 2";
-/// The command is left running, and the model thinks on.
+/// The command is left running; Claude Code waits for it, and Codex has the model think on.
 const COMMAND: &str = r#"[{"play": [{"shell": {"command": "setsid sleep 7301 & (trap '' TERM HUP; sleep 7302) & sleep 7300", "yield_ms": 250}}]},
                           {"play": ["hang"]}]"#;
 
-/// A Turn of the real Codex with a running command.
+/// A Turn of the real Harness with a running command.
 struct Running {
     bystander: Bystander,
     session: Session,
@@ -42,12 +50,20 @@ impl Running {
         Ok(Self { bystander, session, ready, own })
     }
 
-    fn signal(&self, program: &str, signal: Signal) -> anyhow::Result<()> {
+    /// Sends a signal to its keeper.
+    fn signal_keeper(&self, signal: Signal) -> anyhow::Result<()> {
         let found = self.own.iter().find(|process| {
             let first = process.command.split(' ').next().unwrap_or_default();
-            first.rsplit('/').next() == Some(program)
+            first.rsplit('/').next() == Some("runtime-bridge-keeper")
         });
-        found.with_context(|| format!("no {program} in {:#?}", self.own))?.signal(signal)
+        found.with_context(|| format!("no keeper in {:#?}", self.own))?.signal(signal)
+    }
+
+    /// Sends a signal to the Harness itself.
+    fn signal(&self, rig: &Rig, signal: Signal) -> anyhow::Result<()> {
+        let all = rig.harnesses()?;
+        let found = all.iter().find(|one| self.own.iter().any(|own| own.pid == one.pid));
+        found.with_context(|| format!("no Harness in {:#?}", self.own))?.signal(signal)
     }
 
     async fn observed(&self) -> anyhow::Result<Observed> {
@@ -83,12 +99,11 @@ fn is_closed(seen: &Observed) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_codex_that_does_not_answer_is_retired_by_a_cancel() {
+fn a_harness_that_does_not_answer_is_retired_by_a_cancel(harness: Harness) {
     let rules = ["R-CAN-1", "R-CAN-2", "R-CAN-3", "R-CAN-4", "R-PRE-3"];
-    scenario("retire_stopped", &rules, Setup::outer().with(ROOM_FOR_TWO), async |rig| {
+    scenario("retire_stopped", &rules, Setup::outer().of(harness).with(ROOM_FOR_TWO), async |rig| {
         let running = Running::start(rig).await?;
-        running.signal("codex", Signal::STOP)?;
+        running.signal(rig, Signal::STOP)?;
         let answer = running.session.cancel("t-1", Some(Duration::from_secs(30))).await?;
         assert_eq!(answer.outcome(), CancelOutcome::Settled, "{answer:?}");
         let seen = running.observed().await?;
@@ -99,16 +114,15 @@ fn a_codex_that_does_not_answer_is_retired_by_a_cancel() {
     });
 }
 
-#[test]
-fn a_codex_that_is_killed_while_it_is_cancelled_is_a_failure() {
+fn a_harness_that_is_killed_while_it_is_cancelled_is_a_failure(harness: Harness) {
     let rules = ["R-CAN-3", "R-CAN-4", "R-CAN-6", "R-EVT-7", "R-PRE-3"];
-    scenario("retire_killed", &rules, Setup::outer().with(ROOM_FOR_TWO), async |rig| {
+    scenario("retire_killed", &rules, Setup::outer().of(harness).with(ROOM_FOR_TWO), async |rig| {
         let running = Running::start(rig).await?;
         // It is stopped first, so that the cancel is under way when it dies.
-        running.signal("codex", Signal::STOP)?;
+        running.signal(rig, Signal::STOP)?;
         let pending = running.session.cancel("t-1", Some(Duration::ZERO)).await?;
         assert_eq!(pending.outcome(), CancelOutcome::Pending);
-        running.signal("codex", Signal::KILL)?;
+        running.signal(rig, Signal::KILL)?;
         let answer = running.session.cancel("t-1", Some(Duration::from_secs(30))).await?;
         assert_eq!(answer.outcome(), CancelOutcome::Settled, "{answer:?}");
         let seen = running.observed().await?;
@@ -120,12 +134,25 @@ fn a_codex_that_is_killed_while_it_is_cancelled_is_a_failure() {
     });
 }
 
-#[test]
-fn what_a_killed_keeper_kept_is_gone_at_the_end_of_the_turn() {
-    let rules = ["R-CAN-2", "R-CAN-4", "R-EVT-7", "R-EVT-9", "R-PRE-3"];
-    scenario("retire_keeper", &rules, Setup::outer().with(ROOM_FOR_TWO), async |rig| {
+fn a_harness_that_somebody_else_kills_is_a_failure(harness: Harness) {
+    let rules = ["R-CAN-2", "R-CAN-4", "R-CAN-6", "R-EVT-7", "R-EVT-9", "R-PRE-3"];
+    scenario("retire_foreign_kill", &rules, Setup::outer().of(harness).with(ROOM_FOR_TWO), async |rig| {
         let running = Running::start(rig).await?;
-        running.signal("runtime-bridge-keeper", Signal::KILL)?;
+        running.signal(rig, Signal::KILL)?;
+        let seen = running.observed().await?;
+        let end = seen.end()?;
+        let code = end.failure.as_ref().map(v1::Failure::code);
+        assert_eq!((end.status(), code), (TurnStatus::Failed, Some(FailureCode::HarnessExited)), "{end:?}");
+        is_closed(&seen)?;
+        running.is_retired(rig).await
+    });
+}
+
+fn what_a_killed_keeper_kept_is_gone_at_the_end_of_the_turn(harness: Harness) {
+    let rules = ["R-CAN-2", "R-CAN-4", "R-EVT-7", "R-EVT-9", "R-PRE-3"];
+    scenario("retire_keeper", &rules, Setup::outer().of(harness).with(ROOM_FOR_TWO), async |rig| {
+        let running = Running::start(rig).await?;
+        running.signal_keeper(Signal::KILL)?;
         let seen = running.observed().await?;
         let end = seen.end()?;
         let code = end.failure.as_ref().map(v1::Failure::code);

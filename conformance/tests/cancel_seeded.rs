@@ -1,4 +1,4 @@
-//! Turns of the real Codex that are cancelled at moments that a seed picks: each settles, in order and with nothing left, and the next one runs
+//! Turns of the real Harness that are cancelled at moments that a seed picks: each settles, in order and with nothing left, and the next one runs
 //! on the same Executor (R-CAN-1, R-CAN-2, R-CAN-3, R-CAN-5).
 
 use std::collections::BTreeMap;
@@ -6,10 +6,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Observed, Process, Rig, Setup, function, is_long, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Process, Rig, Setup, function, is_long, scenario, text_result};
 use proto::client::{Session, text_input};
 use proto::v1::{CancelOutcome, EndCause, TurnStatus, event::Kind};
 use tokio::time;
+
+for_each_harness!(a_cancel_at_any_moment_settles_and_the_executor_goes_on);
 
 const ROUNDS: usize = 15;
 /// The same where there is more time (`RUNTIME_BRIDGE_LONG`).
@@ -84,11 +87,10 @@ async fn cancelled(
     }
 }
 
-#[test]
-fn a_cancel_at_any_moment_settles_and_the_executor_goes_on() {
+fn a_cancel_at_any_moment_settles_and_the_executor_goes_on(harness: Harness) {
     let rounds = if is_long() { LONG } else { ROUNDS };
     let rules = ["R-CAN-1", "R-CAN-2", "R-CAN-3", "R-CAN-5", "R-EVT-2", "R-FN-7"];
-    scenario("cancel_seeded", &rules, Setup::outer(), async |rig| {
+    scenario("cancel_seeded", &rules, Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         let functions = || vec![function("lookup", "{\"type\":\"object\"}")];
         let mut events = rig.start_turn(&session, rig.configuration(functions()), "t-first", "hello").await?;

@@ -13,7 +13,7 @@ use proto::v1::event::Kind;
 use proto::v1::{self, CancelOutcome, ToolStatus, TurnStatus};
 use serde_json::json;
 
-for_each_harness!(nothing_that_a_command_started_outlives_the_cancel);
+for_each_harness!(nothing_that_a_command_started_outlives_the_cancel, nothing_that_a_command_left_outlives_its_turn);
 
 /// A script that starts itself again in a session of its own and ends, for ever; each one notes its number. It gives up by itself one day,
 /// so that a bridge that cannot end it does not leave it to the machine.
@@ -93,6 +93,7 @@ fn nothing_that_a_command_started_outlives_the_cancel(harness: Harness) {
 #[test]
 fn nothing_outlives_the_cancel_in_the_native_sandbox() {
     let setup = Setup { isolation: Isolation::Native, ..Setup::default() };
+    let setup = setup.only("Claude Code has no sandbox of its own, so there is no workspace without one around it");
     scenario("cancel_tree_native", &RULES, setup, async |rig| {
         let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
         match info.harnesses.first().filter(|harness| !harness.available) {
@@ -100,6 +101,41 @@ fn nothing_outlives_the_cancel_in_the_native_sandbox() {
             None => every_way(rig).await?,
         }
         Ok(())
+    });
+}
+
+/// The same without a cancel: the Turn ends well, and what its command left is gone when that is told.
+fn nothing_that_a_command_left_outlives_its_turn(harness: Harness) {
+    let rules = ["R-EVT-9", "R-CAN-2", "R-CAN-3"];
+    scenario("settled_tree", &rules, Setup::outer().of(harness), async |rig| {
+        let session = rig.session().await?;
+        rig.whole_turn(&session, "t-first", "hello").await?.completed()?;
+        let base = rig.family()?;
+        let quiet = ">/dev/null 2>&1 </dev/null";
+        let command = format!(
+            "nohup sleep 7121 {quiet} & setsid sleep 7122 {quiet} & (setsid sh -c 'sleep 7123 & exit 0' {quiet} &) ; \
+             (trap '' TERM HUP; sleep 7124) {quiet} & echo left"
+        );
+        let script = json!([
+            {"play": [{"shell": {"command": command, "yield_ms": 30_000}}]},
+            {"play": [{"text": {"chunks": ["Left."]}}, {"gate": "go"}]},
+        ]);
+        rig.provider.script(&script.to_string())?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "leave it").await?;
+        // They are there while the Turn runs.
+        for command in ["sleep 7121", "sleep 7122", "sleep 7123", "sleep 7124"] {
+            rig.wait_for_process(|process| process.command == command).await?;
+        }
+        rig.provider.open_gate("go");
+        let seen = Observed::default().to_the_end(&mut events).await?;
+        let left = surplus(rig, &base)?;
+        anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
+        seen.completed()?;
+        let tools: Vec<_> = seen.kinds().filter_map(tool).map(|(status, _)| status).collect();
+        anyhow::ensure!(tools == [ToolStatus::Completed], "{tools:?}");
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        anyhow::ensure!(ready.reused, "the Executor was replaced");
+        rig.turn_with(&session, &ready, "t-2", "go on").await?.completed()
     });
 }
 
@@ -181,6 +217,10 @@ fn surplus(rig: &Rig, base: &[Process]) -> anyhow::Result<Vec<Process>> {
 }
 
 fn is_helper(process: &Process) -> bool {
+    // Claude Code looks for what it has to end.
+    if process.command.starts_with("ps -A -o pid=") {
+        return true;
+    }
     let package = conformance::rig::codex().ok().and_then(|codex| codex.canonicalize().ok());
     let program = fs::read_link(format!("/proc/{}/exe", process.pid)).ok();
     let inside = |program: &Path, codex: &Path| codex.parent().is_some_and(|bin| program.starts_with(bin));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::{env, fs};
 
-use conformance::rig::{codex, program};
+use conformance::rig::{claude, codex, program};
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}-{}", std::process::id()));
@@ -30,7 +30,7 @@ fn check(output: &Output, code: i32, wants: &[&str]) {
     for want in wants {
         assert!(out.contains(want), "{want:?} is not in {out}{err}");
     }
-    assert!((1..=15).contains(&out.lines().count()), "{out}");
+    assert!((1..=24).contains(&out.lines().count()), "{out}");
 }
 
 #[test]
@@ -55,12 +55,40 @@ fn a_usable_harness_is_told_with_its_path_and_version() {
 }
 
 #[test]
+fn claude_code_is_told_with_what_its_user_has_to_know() {
+    let folder = folder("claude");
+    let claude = claude().unwrap().canonicalize().unwrap();
+    let path = claude.to_str().unwrap();
+    let key = "the model key stands in the environment of its process";
+    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "outer"]);
+    check(&output, 0, &["claude_code", path, "2.1.332", key, "tool_search", "local_environment"]);
+    // Without a sandbox of its own it has no workspace, and that is said.
+    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "native"]);
+    check(&output, 0, &["workspace nothing", "no sandbox of its own", "set isolation to outer"]);
+    // Another version is usable, and not proved.
+    let program = folder.join("claude");
+    fs::write(&program, "#!/bin/sh\necho '9.9.9 (Claude Code)'\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = doctor(
+        &folder,
+        &["--codex", "/nonexistent/codex", "--claude", program.to_str().unwrap(), "--isolation", "outer"],
+    );
+    check(&output, 0, &["9.9.9 (not proved; the nearest proved version is taken as its like)"]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn an_unusable_harness_is_told_with_what_to_do() {
     let folder = folder("bad");
-    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--isolation", "outer"]);
-    check(&output, 1, &["/nonexistent/codex", "does not exist", "install"]);
-    fs::write(folder.join("codex"), "").unwrap();
-    let output = doctor(&folder, &["--codex", "codex", "--isolation", "outer"]);
+    let missing = ["--codex", "/nonexistent/codex", "--claude", "/nonexistent/claude", "--isolation", "outer"];
+    let output = doctor(&folder, &missing);
+    let wants =
+        ["/nonexistent/codex", "/nonexistent/claude", "does not exist", "@openai/codex", "@anthropic-ai/claude-code"];
+    check(&output, 1, &wants);
+    for name in ["codex", "claude"] {
+        fs::write(folder.join(name), "").unwrap();
+    }
+    let output = doctor(&folder, &["--codex", "codex", "--claude", "claude", "--isolation", "outer"]);
     check(&output, 1, &["not executable"]);
     let codex = codex().unwrap();
     let output = doctor(
@@ -68,6 +96,43 @@ fn an_unusable_harness_is_told_with_what_to_do() {
         &["--codex", codex.to_str().unwrap(), "--isolation", "outer", "--keeper", "/nonexistent/keeper"],
     );
     check(&output, 1, &["/nonexistent/keeper", "keeper"]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// A program of this name that says this of its version.
+fn saying(folder: &Path, name: &str, script: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn claude_code_is_told_with_its_version_its_isolation_and_where_its_key_is() {
+    let folder = folder("claude");
+    // Only Claude Code is looked at.
+    fs::write(folder.join("config.toml"), "codex.program = \"/nonexistent/codex\"\n").unwrap();
+    let told = |program: &Path, isolation: &str| {
+        let arguments = ["--config", "config.toml", "--isolation", isolation, "--claude", program.to_str().unwrap()];
+        doctor(&folder, &arguments)
+    };
+    let claude = claude().unwrap();
+    let path = claude.canonicalize().unwrap();
+    let path = path.to_str().unwrap();
+    let key = "the model key stands in the environment of its process";
+    check(&told(&claude, "outer"), 0, &["claude_code", path, "2.1.332\n", key, "local_environment"]);
+    // Without an isolation around the bridge it has no workspace, and it is said why and what to do.
+    let native = told(&claude, "native");
+    check(&native, 0, &["has no sandbox of its own", "set isolation to outer", "workspace nothing"]);
+
+    // A version that nobody has proved is used, and said to be one.
+    let newer = saying(&folder, "newer", "echo '9.9.9 (Claude Code)'");
+    check(&told(&newer, "outer"), 0, &["9.9.9 (not proved;", "usable    yes"]);
+    let silent = saying(&folder, "silent", "exit 0");
+    check(&told(&silent, "outer"), 1, &["printed no version", "install @anthropic-ai/claude-code again"]);
+    let broken = saying(&folder, "broken", "echo 'Please run /login' >&2; exit 1");
+    check(&told(&broken, "outer"), 1, &["--version ended with", "Please run /login", "or name another program"]);
+    check(&told(&folder.join("none"), "outer"), 1, &["does not exist; install @anthropic-ai/claude-code"]);
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -7,9 +7,12 @@ use proto::v1::event::Kind;
 use proto::v1::{self, ToolStatus, tool::Kind as Tool, web_search::Action};
 use serde_json::json;
 
+/// Why they are looked at for one Harness alone.
+const ITEMS: &str = "searches and other items of the provider are Codex's; what Claude Code does is a tool";
+
 #[test]
 fn searches_of_the_web_are_items_with_their_action() {
-    scenario("web_search", &["R-EVT-2", "R-CTL-4"], Setup::outer(), async |rig| {
+    scenario("web_search", &["R-EVT-2", "R-CTL-4"], Setup::outer().only(ITEMS), async |rig| {
         let search = |id: &str, action: &str| {
             format!(r#"{{"item": {{"type": "web_search_call", "id": "{id}", "status": "completed"{action}}}}}"#)
         };
@@ -71,7 +74,7 @@ fn searches_of_the_web_are_items_with_their_action() {
 
 #[test]
 fn a_large_search_is_read_apart() {
-    scenario("web_search_large", &["R-EVT-2", "R-API-7"], Setup::outer(), async |rig| {
+    scenario("web_search_large", &["R-EVT-2", "R-API-7"], Setup::outer().only(ITEMS), async |rig| {
         // One of them has room in the event, as the search's own text; the others have not.
         let queries = ["a".repeat(600 << 10), "b".repeat(600 << 10)];
         let action = json!({"type": "search", "query": queries[0], "queries": queries});
@@ -94,7 +97,7 @@ fn a_large_search_is_read_apart() {
 
 #[test]
 fn a_search_whose_answer_breaks_off_is_over() {
-    scenario("web_search_breaks", &["R-EVT-2", "R-EVT-10"], Setup::outer(), async |rig| {
+    scenario("web_search_breaks", &["R-EVT-2", "R-EVT-10"], Setup::outer().only(ITEMS), async |rig| {
         let begun = r#"{"event": {"data": "{\"type\":\"response.output_item.added\",\"output_index\":0,\"item\":{\"type\":\"web_search_call\",\"id\":\"ws_1\",\"status\":\"in_progress\"}}"}}"#;
         rig.provider.script(&format!(
             r#"[{{"play": [{begun}, "drop"]}}, {{"play": [{{"text": {{"chunks": ["Done."]}}}}]}}]"#
@@ -112,7 +115,7 @@ fn a_search_whose_answer_breaks_off_is_over() {
 
 #[test]
 fn what_codex_does_by_itself_stands_in_its_place() {
-    scenario("other_items", &["R-EVT-2", "R-EVT-4"], Setup::outer(), async |rig| {
+    scenario("other_items", &["R-EVT-2", "R-EVT-4"], Setup::outer().only(ITEMS), async |rig| {
         std::fs::write(rig.workspace().join("picture.png"), RED_PNG)?;
         let usage = |input: u64| {
             format!(r#"{{"complete": {{"usage": {{"input": {input}, "cached": 0, "output": 3, "reasoning": 0}}}}}}"#)

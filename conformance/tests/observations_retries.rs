@@ -2,13 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use conformance::rig::{Observed, Setup, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Setup, scenario};
 use proto::v1::event::Kind;
 use proto::v1::{self, FailureCode, TurnStatus};
 
-#[test]
-fn every_retry_that_the_provider_asks_to_wait_for_is_shown() {
-    scenario("retry_after", &["R-EVT-10", "R-EVT-5"], Setup::outer(), async |rig| {
+for_each_harness!(
+    every_retry_that_the_provider_asks_to_wait_for_is_shown,
+    retries_that_take_too_long_end_as_what_they_failed_of
+);
+
+fn every_retry_that_the_provider_asks_to_wait_for_is_shown(harness: Harness) {
+    scenario("retry_after", &["R-EVT-10", "R-EVT-5"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
             r#"[{"times": 4, "play": [{"http": {"status": 429, "headers": {"retry-after": "1"}}}]},
                 {"play": [{"text": {"chunks": ["At last."]}}]}]"#,
@@ -24,9 +29,8 @@ fn every_retry_that_the_provider_asks_to_wait_for_is_shown() {
     });
 }
 
-#[test]
-fn retries_that_take_too_long_end_as_what_they_failed_of() {
-    let setup = Setup::outer().with("limits.retry_ms = 2000");
+fn retries_that_take_too_long_end_as_what_they_failed_of(harness: Harness) {
+    let setup = Setup::outer().of(harness).with("limits.retry_ms = 2000");
     scenario("retry_limit", &["R-EVT-10", "R-EVT-5", "R-CAN-3"], setup, async |rig| {
         rig.provider.script(
             r#"[{"match": "once", "play": [{"http": {"status": 503}}]}, {"match": "once", "play": [{"text": {"chunks": ["Fine."]}}]},

@@ -3,13 +3,16 @@
 
 use anyhow::Context;
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Observed, Rig, Setup, scenario};
+use conformance::rig::{Harness, Observed, Rig, Setup, refused, scenario};
 use futures_util::future::try_join_all;
 use proto::client::Session;
 use proto::v1::event::Kind;
-use proto::v1::{self, FailureCode, TurnStatus};
+use proto::v1::{self, FailureCode, Reason, TurnStatus};
 
 for_each_harness!(
+    what_the_provider_refuses_for_good_fails_at_once,
+    what_may_pass_is_tried_again_and_shown,
+    an_answer_that_breaks_off_is_tried_again_and_its_message_is_void,
     a_try_that_works_ends_the_trouble,
     a_slow_answer_is_an_answer,
     a_provider_that_does_not_listen_fails_the_turn
@@ -18,11 +21,8 @@ for_each_harness!(
 /// Stands in every body of a failing provider, and must not come out anywhere.
 const BODY: &str = "CANARY-OF-A-BODY";
 
-/// How often Codex is told to ask: once, and four times more (R-EVT-10).
+/// How often a Harness is told to ask: once, and four times more (R-EVT-10).
 const TRIES: u32 = 5;
-
-/// Why what is tried again is looked at for one Harness alone.
-const TRYING: &str = "which answers are asked for again, and how often, is each Harness's own";
 
 /// One way to fail.
 struct Case {
@@ -32,65 +32,97 @@ struct Case {
     play: String,
     /// How many requests it takes until the Turn fails.
     requests: u32,
+    /// How many of them are shown as tries.
+    shown: u32,
     code: FailureCode,
     status: Option<u32>,
 }
 
-#[test]
-fn what_the_provider_refuses_for_good_fails_at_once() {
+fn what_the_provider_refuses_for_good_fails_at_once(harness: Harness) {
     let rules = ["R-EVT-3", "R-EVT-5", "R-EVT-10"];
-    scenario("provider_refuses", &rules, Setup::outer().only(TRYING), async |rig| {
+    scenario("provider_refuses", &rules, Setup::outer().of(harness), async |rig| {
         let code = |status: u16, code: &str| http(status, &format!(r#", "code": "{code}""#));
+        let of = |kind: &str| format!(r#", "type": "{kind}""#);
         all(
             rig,
-            vec![
-                case("case-400", http(400, ""), 1, FailureCode::InvalidRequest, None),
-                case("case-length", code(400, "context_length_exceeded"), 1, FailureCode::ContextLengthExceeded, None),
-                case("case-model", code(404, "model_not_found"), 1, FailureCode::ResourceNotFound, None),
-                case("case-429", http(429, ""), 1, FailureCode::RateLimitExceeded, Some(429)),
-                case(
-                    "case-quota",
-                    http(429, r#", "type": "usage_limit_reached""#),
-                    1,
-                    FailureCode::UsageLimitExceeded,
-                    None,
-                ),
-            ],
+            match harness {
+                // It has no status where it has a class.
+                Harness::Codex => vec![
+                    case("case-400", http(400, ""), 1, FailureCode::InvalidRequest, None),
+                    case(
+                        "case-length",
+                        code(400, "context_length_exceeded"),
+                        1,
+                        FailureCode::ContextLengthExceeded,
+                        None,
+                    ),
+                    case("case-model", code(404, "model_not_found"), 1, FailureCode::ResourceNotFound, None),
+                    case("case-429", http(429, ""), 1, FailureCode::RateLimitExceeded, Some(429)),
+                    case("case-quota", http(429, &of("usage_limit_reached")), 1, FailureCode::UsageLimitExceeded, None),
+                ],
+                // Behind some of them it asks again in other words, of which it says nothing.
+                Harness::ClaudeCode => vec![
+                    Case { shown: 0, ..case("case-400", http(400, ""), 3, FailureCode::InvalidRequest, Some(400)) },
+                    case(
+                        "case-length",
+                        r#"{"http": {"status": 400, "code": "context_length_exceeded"}}"#.into(),
+                        1,
+                        FailureCode::ContextLengthExceeded,
+                        Some(400),
+                    ),
+                    case("case-403", http(403, ""), 1, FailureCode::AuthenticationError, Some(403)),
+                    Case { shown: 0, ..case("case-404", http(404, ""), 2, FailureCode::ResourceNotFound, Some(404)) },
+                    case("case-413", http(413, ""), 1, FailureCode::InvalidRequest, Some(413)),
+                ],
+            },
         )
         .await
     });
 }
 
-#[test]
-fn what_may_pass_is_tried_again_and_shown() {
+fn what_may_pass_is_tried_again_and_shown(harness: Harness) {
     let rules = ["R-EVT-3", "R-EVT-5", "R-EVT-10"];
-    scenario("provider_retried", &rules, Setup::outer().only(TRYING), async |rig| {
+    scenario("provider_retried", &rules, Setup::outer().of(harness), async |rig| {
+        let tried =
+            |name, status, code, told: bool| case(name, http(status, ""), TRIES, code, told.then_some(status.into()));
         all(
             rig,
-            vec![
-                case("case-401", http(401, ""), TRIES, FailureCode::AuthenticationError, Some(401)),
-                case("case-404", http(404, ""), TRIES, FailureCode::ResourceNotFound, Some(404)),
-                case("case-500", http(500, ""), TRIES, FailureCode::ServerError, None),
-                case("case-503", http(503, ""), TRIES, FailureCode::ServerError, Some(503)),
-            ],
+            match harness {
+                Harness::Codex => vec![
+                    tried("case-401", 401, FailureCode::AuthenticationError, true),
+                    tried("case-404", 404, FailureCode::ResourceNotFound, true),
+                    tried("case-500", 500, FailureCode::ServerError, false),
+                    tried("case-503", 503, FailureCode::ServerError, true),
+                ],
+                Harness::ClaudeCode => vec![
+                    tried("case-401", 401, FailureCode::AuthenticationError, true),
+                    tried("case-429", 429, FailureCode::RateLimitExceeded, true),
+                    tried("case-500", 500, FailureCode::ServerError, true),
+                    tried("case-529", 529, FailureCode::ServerOverloaded, true),
+                ],
+            },
         )
         .await
     });
 }
 
-#[test]
-fn an_answer_that_breaks_off_is_tried_again_and_its_message_is_void() {
+fn an_answer_that_breaks_off_is_tried_again_and_its_message_is_void(harness: Harness) {
     let rules = ["R-EVT-2", "R-EVT-3", "R-EVT-5", "R-EVT-10"];
-    scenario("provider_breaks", &rules, Setup::outer().only(TRYING), async |rig| {
+    scenario("provider_breaks", &rules, Setup::outer().of(harness), async |rig| {
         let half = |end: &str| format!(r#"{{"text": {{"chunks": ["half an ", "answer"], "open": true}}}}, "{end}""#);
-        let failed = FailureCode::ConnectionFailed;
+        // Claude Code asks once more, for the answer in one piece.
+        let more = u32::from(harness == Harness::ClaudeCode);
+        let broken = |name, play| Case {
+            shown: TRIES - 1,
+            ..case(name, play, TRIES + more, FailureCode::ConnectionFailed, None)
+        };
         let seen = all_seen(
             rig,
             vec![
-                case("case-drop", half("drop"), TRIES, failed, None),
-                case("case-close", half("close"), TRIES, failed, None),
-                case("case-reset", half("reset"), TRIES, failed, None),
-                case("case-refuse", r#""reset""#.into(), TRIES, failed, None),
+                broken("case-drop", half("drop")),
+                broken("case-close", half("close")),
+                broken("case-reset", half("reset")),
+                Case { requests: TRIES, ..broken("case-refuse", r#""reset""#.into()) },
             ],
         )
         .await?;
@@ -167,14 +199,27 @@ fn a_provider_that_does_not_listen_fails_the_turn(harness: Harness) {
     });
 }
 
+#[test]
+fn a_harness_that_would_ask_for_a_login_is_not_prepared() {
+    let setup = Setup { harness: Harness::ClaudeCode, ..Setup::outer() };
+    let setup = setup.only("Codex works without a key, for providers that want none");
+    scenario("provider_no_key", &["R-PRE-1", "R-PRE-6", "R-PLC-1"], setup, async |rig| {
+        let session = rig.session().await?;
+        let refused = refused(session.prepare(rig.configuration(Vec::new()), vec![]).await, Reason::PreparationFailed)?;
+        anyhow::ensure!(refused.message.contains("credential `model`"), "{refused:?}");
+        // It is no fault of the Session.
+        rig.whole_turn(&session, "t-1", "and now").await?.completed()
+    });
+}
+
 fn case(name: &'static str, play: String, requests: u32, code: FailureCode, status: Option<u32>) -> Case {
-    Case { name, play, requests, code, status }
+    Case { name, play, requests, shown: requests - 1, code, status }
 }
 
 /// The API's error object, with a text that names an address and a member that nobody should see.
 fn http(status: u16, more: &str) -> String {
     let error = format!(r#"{{"message": "It is so, see https://provider.example/help", "param": "{BODY}"{more}}}"#);
-    let body = serde_json::json!(format!(r#"{{"error": {error}}}"#));
+    let body = serde_json::json!(format!(r#"{{"type": "error", "error": {error}}}"#));
     format!(r#"{{"http": {{"status": {status}, "body": {body}}}}}"#)
 }
 
@@ -210,7 +255,7 @@ async fn failed(rig: &Rig, session: &Session, case: &Case) -> anyhow::Result<Obs
     anyhow::ensure!((failure.code(), failure.http_status) == want, "{failure:?}, not {want:?}");
     anyhow::ensure!(!failure.message.is_empty(), "a failure says something");
     let retries: Vec<_> = seen.kinds().filter_map(retry).collect();
-    anyhow::ensure!(retries.len() + 1 == case.requests as usize, "{} retries are shown: {retries:?}", retries.len());
+    anyhow::ensure!(retries.len() == case.shown as usize, "{} retries are shown: {retries:?}", retries.len());
     for retry in retries {
         anyhow::ensure!(retry.http_status == case.status, "{retry:?}");
     }

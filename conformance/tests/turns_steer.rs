@@ -3,7 +3,7 @@
 
 use anyhow::Context;
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::rig::{Harness, Observed, RED_PNG, RED_PNG_URL, Rig, Setup, function, refused, scenario, text_result};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::event::Kind;
 use proto::v1::{self, DiscardReason, InputEvidence, InputPhase, Reason};
@@ -11,7 +11,10 @@ use proto::v1::{self, DiscardReason, InputEvidence, InputPhase, Reason};
 for_each_harness!(
     an_input_comes_into_the_answer_and_the_model_reads_it,
     an_input_waits_for_the_call_that_is_open,
+    inputs_are_read_in_their_order_also_those_that_come_with_the_start,
+    an_image_may_be_added_too,
     a_cancel_refuses_what_was_not_read,
+    a_cancel_in_the_middle_of_an_answer_withdraws_what_waits_for_its_end,
     sixteen_inputs_may_wait_and_no_more
 );
 
@@ -20,8 +23,8 @@ const STREAM: &str = r#"[
     {"match": "think", "play": [{"text": {"chunks": ["half ", "a thought"], "open": true}}, {"gate": "never"}]}]"#;
 
 /// A stream that goes on for all of an input.
-const WHOLE_STREAM: &str =
-    r#"[{"match": "think", "play": [{"text": {"chunks": ["half ", "a thought"]}}, {"gate": "go"}]}]"#;
+const WHOLE_STREAM: &str = r#"[
+    {"match": "think", "play": [{"text": {"chunks": ["half ", "a thought"]}}, {"gate": "go"}, {"complete": {"usage": {"input": 70, "cached": 30, "output": 12, "reasoning": 0}}}]}]"#;
 
 fn an_input_comes_into_the_answer_and_the_model_reads_it(harness: Harness) {
     let rules = ["R-STE-1", "R-STE-2", "R-EVT-2", "R-API-6"];
@@ -29,7 +32,9 @@ fn an_input_comes_into_the_answer_and_the_model_reads_it(harness: Harness) {
         // Codex breaks its answer off, Claude Code reads the input behind it, in the same Turn.
         let breaks_off = harness == Harness::Codex;
         rig.provider.script(if breaks_off { STREAM } else { WHOLE_STREAM })?;
-        rig.provider.script(r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}]}]"#)?;
+        rig.provider.script(
+            r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}, {"complete": {"usage": {"input": 90, "cached": 80, "output": 7, "reasoning": 0}}}]}]"#,
+        )?;
         let session = rig.session().await?;
         let (mut events, mut seen) = streaming(rig, &session).await?;
         let answer = session.steer("t-1", "i-1", text_input("turn left")).await?;
@@ -50,13 +55,16 @@ fn an_input_comes_into_the_answer_and_the_model_reads_it(harness: Harness) {
         assert_eq!(discards(&seen), [DiscardReason::Steered].repeat(usize::from(breaks_off)));
         let story = seen.story();
         let place = |name: &str| story.iter().position(|kind| *kind == name);
-        assert!(place("input_written") < place(end), "{story:?}");
+        assert!(!breaks_off || place("input_written") < place(end), "{story:?}");
         assert!(place(end) < place("input_accepted"), "{story:?}");
 
         let requests = rig.provider.model_requests();
         assert_eq!(requests.len(), 2, "one request more, in the same Turn");
         assert!(requests[1].body.contains("turn left"), "{}", requests[1].body);
         assert_eq!(requests[1].body.contains("half a thought"), !breaks_off);
+        // What every request of the Turn took is counted, also where each was a native turn of its own.
+        let total = if breaks_off { 90 + 7 } else { 70 + 12 + 90 + 7 };
+        assert_eq!(seen.end()?.usage.and_then(|usage| usage.total_tokens), Some(total));
         let turn = session.turn("t-1").await?;
         assert_eq!(phases(&turn), [("i-1", InputPhase::Accepted)]);
         assert_eq!(turn.inputs[0].evidence(), InputEvidence::Consumed);
@@ -99,12 +107,11 @@ fn an_input_waits_for_the_call_that_is_open(harness: Harness) {
     });
 }
 
-#[test]
-fn inputs_are_read_in_their_order_also_those_that_come_with_the_start() {
-    scenario("steer_order", &["R-STE-1", "R-STE-2", "R-EVT-2"], breaking_off(), async |rig| {
+fn inputs_are_read_in_their_order_also_those_that_come_with_the_start(harness: Harness) {
+    scenario("steer_order", &["R-STE-1", "R-STE-2", "R-EVT-2"], steering(harness), async |rig| {
         rig.provider.script(
             r#"[{"match": "take plums", "play": [{"text": {"chunks": ["All read."]}}]},
-                {"match": "think", "always": true, "play": [{"text": {"chunks": ["hm"], "open": true}}, "hang"]}]"#,
+                {"match": "think", "always": true, "play": [{"text": {"chunks": ["hm"]}}, {"gate": "go"}]}]"#,
         )?;
         let session = rig.session().await?;
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
@@ -114,9 +121,12 @@ fn inputs_are_read_in_their_order_also_those_that_come_with_the_start() {
             let answer = session.steer("t-1", id, text_input(text)).await?;
             assert_ne!(answer.input.map(|input| input.phase()), Some(InputPhase::Received));
         }
+        if harness == Harness::ClaudeCode {
+            rig.provider.open_gate("go");
+        }
         let seen = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
         seen.completed()?;
-        assert_eq!(seen.messages(), ["All read."]);
+        assert_eq!(seen.messages().last(), Some(&"All read."));
         assert_eq!(outcomes(&seen), [("i-1", "accepted"), ("i-2", "accepted"), ("i-3", "accepted")]);
         let last = rig.provider.model_requests().pop().context("no request")?.body;
         let place = |text: &str| last.find(text);
@@ -128,7 +138,8 @@ fn inputs_are_read_in_their_order_also_those_that_come_with_the_start() {
 
 #[test]
 fn a_message_that_is_finished_stays_when_an_input_comes() {
-    scenario("steer_finished_message", &["R-STE-2", "R-EVT-2"], breaking_off(), async |rig| {
+    let setup = Setup::outer().only("Codex breaks an answer off for an input, Claude Code ends it first");
+    scenario("steer_finished_message", &["R-STE-2", "R-EVT-2"], setup, async |rig| {
         rig.provider.script(
             r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left."]}}]},
                 {"play": [{"text": {"chunks": ["A whole thought."]}},
@@ -170,12 +181,62 @@ fn a_cancel_refuses_what_was_not_read(harness: Harness) {
         refused(session.steer("t-1", "i-2", text_input("too late")).await, Reason::TurnCancelled)?;
         let again = session.steer("t-1", "i-1", text_input("turn left")).await?;
         assert_eq!((again.duplicate, again.input), (true, Some(turn.inputs[0].clone())));
-        // Whatever Codex had queued is gone with the Turn.
+        // Whatever the Harness had queued is gone with the Turn.
         let ready = rig.prepare(&session, configuration).await?;
         anyhow::ensure!(ready.reused, "the Executor was replaced");
         let next = rig.turn_with(&session, &ready, "t-2", "go on").await?;
         next.completed()?;
         assert!(rig.provider.model_requests().iter().all(|request| !request.body.contains("turn left")));
+        Ok(())
+    });
+}
+
+fn an_image_may_be_added_too(harness: Harness) {
+    let setup = steering(harness).needing(v1::Capability::MessageImages);
+    scenario("steer_image", &["R-STE-1", "R-STA-1"], setup, async |rig| {
+        let (session, mut events, seen) =
+            rig.waiting_turn(vec![function("lookup", r#"{"type":"object"}"#)], &[("lookup", "c1")]).await?;
+        rig.provider
+            .script(r#"[{"match": "turn where this points", "play": [{"text": {"chunks": ["Left it is."]}}]}]"#)?;
+        let image = v1::Image { media_type: "image/png".into(), data: RED_PNG.to_vec() };
+        let mut input = text_input("turn where this points");
+        input.push(v1::InputPart { part: Some(v1::input_part::Part::Image(image)) });
+        session.steer("t-1", "i-1", input).await?;
+        session.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert_eq!((seen.messages().last(), outcomes(&seen)), (Some(&"Left it is."), vec![("i-1", "accepted")]));
+        let requests = rig.provider.model_requests();
+        let data = RED_PNG_URL.rsplit(',').next().unwrap_or_default();
+        assert_eq!((requests.len(), requests[1].body.matches(data).count()), (2, 1), "{}", requests[1].body);
+        Ok(())
+    });
+}
+
+fn a_cancel_in_the_middle_of_an_answer_withdraws_what_waits_for_its_end(harness: Harness) {
+    let rules = ["R-STE-2", "R-STE-3", "R-CAN-1", "R-CAN-3"];
+    scenario("steer_cancel_stream", &rules, steering(harness), async |rig| {
+        rig.provider.script(STREAM)?;
+        rig.provider.script(r#"[{"match": "turn left", "play": ["hang"]}]"#)?;
+        let session = rig.session().await?;
+        let (mut events, seen) = streaming(rig, &session).await?;
+        session.steer("t-1", "i-1", text_input("turn left")).await?;
+        session.cancel("t-1", None).await?;
+        let seen = seen.to_the_end(&mut events).await?;
+        assert_eq!(seen.end()?.status(), v1::TurnStatus::Cancelled);
+        let [(_, outcome)] = outcomes(&seen)[..] else { anyhow::bail!("{:?}", seen.story()) };
+        // Codex breaks its answer off and may have read it, Claude Code has not.
+        let may_be: &[_] = match harness {
+            Harness::Codex => &["accepted", "TURN_ENDED"],
+            Harness::ClaudeCode => &["TURN_ENDED"],
+        };
+        assert!(may_be.contains(&outcome), "{outcome}");
+        rig.provider.reset();
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        anyhow::ensure!(ready.reused, "the Executor was replaced");
+        rig.turn_with(&session, &ready, "t-2", "go on").await?.completed()?;
+        let requests = rig.provider.model_requests();
+        assert_eq!((requests.len(), requests[0].body.contains("turn left")), (1, outcome == "accepted"));
         Ok(())
     });
 }
@@ -225,10 +286,6 @@ fn sixteen_inputs_may_wait_and_no_more(harness: Harness) {
 /// A Harness that reads inputs while it works.
 fn steering(harness: Harness) -> Setup {
     Setup::outer().of(harness).needing(v1::Capability::Steering)
-}
-
-fn breaking_off() -> Setup {
-    Setup::outer().only("Codex breaks an answer off for an input, Claude Code ends it first")
 }
 
 async fn streaming(rig: &Rig, session: &Session) -> anyhow::Result<(TurnEvents, Observed)> {

@@ -10,6 +10,7 @@ for_each_harness!(
     a_text_streams_completes_and_is_counted,
     the_next_turn_runs_on_the_same_executor_with_its_own_usage,
     reasoning_comes_as_summary_and_as_raw_text,
+    each_block_is_an_item_of_its_own,
     a_model_that_nobody_knows_works
 );
 
@@ -130,6 +131,29 @@ fn reasoning_comes_as_summary_and_as_raw_text(harness: Harness) {
     });
 }
 
+fn each_block_is_an_item_of_its_own(harness: Harness) {
+    scenario("text_blocks", &["R-EVT-2", "R-EVT-3"], Setup::outer().of(harness), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [
+                {"reasoning": {"summary": ["First thought."]}},
+                {"text": {"chunks": ["One", "."]}},
+                {"reasoning": {"summary": ["Second thought."]}},
+                {"text": {"chunks": ["Two."]}}, {"text": {"chunks": [" Three. "]}}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "hello").await?;
+        seen.completed()?;
+        assert_eq!(seen.messages(), ["One.", "Two.", " Three. "]);
+        let items: Vec<_> = seen.story().into_iter().filter(|kind| kind.ends_with("_completed")).collect();
+        let (reasoning, message) = ("reasoning_completed", "message_completed");
+        assert_eq!(items, [reasoning, message, reasoning, message, message]);
+        let mut ids: Vec<_> = seen.kinds().filter_map(message_id).collect();
+        ids.dedup();
+        assert_eq!(ids.len(), 3, "{ids:?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn several_messages_keep_their_phases_and_their_order() {
     let setup = Setup::outer().only("the Messages API has no phases");
@@ -215,6 +239,10 @@ fn content(text: &str) -> v1::Content {
 
 fn delta(kind: &Kind) -> Option<&str> {
     if let Kind::MessageDelta(delta) = kind { Some(&delta.text) } else { None }
+}
+
+fn message_id(kind: &Kind) -> Option<&str> {
+    if let Kind::MessageStarted(message) = kind { Some(&message.item_id) } else { None }
 }
 
 fn message(kind: &Kind) -> Option<&v1::MessageCompleted> {

@@ -10,6 +10,9 @@ use crate::{
 /// The provider has no room; not a status of HTTP's own.
 const OVERLOADED: u16 = 529;
 
+/// Claude Code asks for a login of its own where it has no key, which nobody here can do.
+const NO_KEY: &str = "claude_code has no key for its provider; logins of its own are not used: prepare again with the credential `model`";
+
 /// The errors that Claude told in the model's place during one Turn.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
@@ -51,9 +54,12 @@ impl Errors {
         }
         let errors = || Some(result.errors.join("; ")).filter(|errors| !errors.is_empty());
         let message = result.result.clone().or_else(errors).unwrap_or_else(|| result.subtype.clone());
+        let code = self.code(result, reason);
+        // The provider was not asked.
+        let keyless = code == FailureCode::AuthenticationError && result.api_error_status.is_none();
         let failure = Failure {
-            code: self.code(result, reason),
-            message: cleaner.clean(&message),
+            code,
+            message: if keyless { NO_KEY.to_owned() } else { cleaner.clean(&message) },
             http_status: result.api_error_status,
             exit: None,
         };
@@ -75,17 +81,20 @@ impl Errors {
         if let Some(status) = result.api_error_status {
             return of_status(status);
         }
-        match (result.api_error_type.as_deref(), result.api_error.as_deref(), class) {
-            (Some("overloaded_error"), _, _) => FailureCode::ServerOverloaded,
-            (_, Some("connection_failed"), _) => FailureCode::ConnectionFailed,
-            (_, Some("max_output_tokens"), _) if self.cut.as_deref() == Some("context_window") => {
+        // An error in the middle of a stream has a type and no status.
+        if let Some(code) = result.api_error_type.as_deref().and_then(of_type) {
+            return code;
+        }
+        match result.api_error.as_deref() {
+            Some("connection_failed") => FailureCode::ConnectionFailed,
+            Some("max_output_tokens") if self.cut.as_deref() == Some("context_window") => {
                 FailureCode::ContextLengthExceeded
             }
             // The provider took the request, and the answer is none: longer than it may be, or refused.
-            (_, Some("max_output_tokens"), _) => FailureCode::InvalidRequest,
+            Some("max_output_tokens") => FailureCode::InvalidRequest,
             _ if is_refusal(result) && self.refusal.is_some() => FailureCode::CyberPolicy,
             _ if is_refusal(result) => FailureCode::InvalidRequest,
-            (_, _, class) => of_class(class),
+            _ => of_class(class),
         }
     }
 }
@@ -106,6 +115,21 @@ pub(super) fn retried(retry: &Retry) -> RetryOf {
 
 fn of_status(status: u16) -> FailureCode {
     if status == OVERLOADED { FailureCode::ServerOverloaded } else { FailureCode::of_status(status) }
+}
+
+/// The types of error that the Messages API has. The set is open.
+fn of_type(kind: &str) -> Option<FailureCode> {
+    Some(match kind {
+        "authentication_error" | "permission_error" => FailureCode::AuthenticationError,
+        "billing_error" => FailureCode::UsageLimitExceeded,
+        "invalid_request_error" | "request_too_large" => FailureCode::InvalidRequest,
+        "not_found_error" => FailureCode::ResourceNotFound,
+        "overloaded_error" => FailureCode::ServerOverloaded,
+        "rate_limit_error" => FailureCode::RateLimitExceeded,
+        "timeout_error" => FailureCode::RequestTimeout,
+        "api_error" => FailureCode::ServerError,
+        _ => return None,
+    })
 }
 
 /// The class of an error without a status. The set is open.

@@ -77,6 +77,11 @@ impl Harness for ClaudeCode {
         admission::check(declaration, configuration)
     }
 
+    fn keeps_instructions(&self) -> bool {
+        // They are given with each start of the program, and its history has none of them (`--system-prompt-snapshot=off`).
+        false
+    }
+
     fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>> {
         let (home, resume) = (start::state(home), resume.clone());
         Box::pin(async move {

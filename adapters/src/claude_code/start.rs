@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::time;
 use tokio_util::task::TaskTracker;
 
@@ -30,6 +31,9 @@ use crate::{
 
 /// Held while a process has the Session's native history (R-PRE-4).
 const LOCK: &str = "claude.lock";
+
+/// Said of a process that has no key and would want a login.
+const NO_KEY: &str = "it has no key for its model provider and would ask for a login; give it the credential `model`";
 
 /// Where Claude Code keeps its state within the home of a Session.
 pub(super) fn state(home: &Path) -> PathBuf {
@@ -60,7 +64,7 @@ pub(super) async fn prepare(
         start::still_there(directory).map_err(|message| unstarted("workspace", message))?;
     }
     let (user, state) = (launch.home.join("user"), state(&launch.home));
-    let folders = Folders { user: &user, state: &state, temporary: &launch.temporary, runtime: &launch.temporary };
+    let folders = Folders { user: &user, state: &state, temporary: &launch.temporary };
     make_folders([&*user, &*state, &*empty])
         .map_err(|error| unstarted("spawn", format!("make the folders of claude: {error}")))?;
     let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
@@ -127,6 +131,21 @@ pub(super) async fn prepare(
     })
 }
 
+/// By what Claude Code is known to its provider.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Account {
+    api_key_source: Option<String>,
+    token_source: Option<String>,
+}
+
+impl Account {
+    /// It says that it has nothing. Every Turn would end with its wish for a login, for which nobody is there.
+    fn is_anonymous(&self) -> bool {
+        self.api_key_source.is_none() && self.token_source.as_deref() == Some("none")
+    }
+}
+
 fn make_folders<const N: usize>(folders: [&Path; N]) -> io::Result<()> {
     folders.into_iter().try_for_each(start::make_folder)
 }
@@ -162,6 +181,7 @@ async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> 
     #[derive(Deserialize)]
     struct Initialized {
         claude_code_version: Option<String>,
+        account: Option<Box<RawValue>>,
     }
     const ID: &str = "initialize";
     opening.write(write::request(ID, request))?;
@@ -174,7 +194,13 @@ async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> 
                 }
                 let told = response.response.map(|told| serde_json::from_str::<Initialized>(told.get()));
                 let told = told.transpose().map_err(|error| Trouble::Broken(format!("unexpected answer: {error}")))?;
-                return Ok(told.and_then(|told| told.claude_code_version));
+                let Some(Initialized { claude_code_version, account }) = told else { return Ok(None) };
+                // One of another form says nothing (R-CAP-5).
+                let account = account.and_then(|account| serde_json::from_str::<Account>(account.get()).ok());
+                if account.is_some_and(|account| account.is_anonymous()) {
+                    return Err(Trouble::Refused(NO_KEY.to_owned()));
+                }
+                return Ok(claude_code_version);
             }
             // A start that failed: the process says why, and leaves.
             Ok(Some(Line::Result(result))) => {
@@ -183,6 +209,23 @@ async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> 
             Ok(Some(Line::Request(request))) => opening.write(write::decline(&request))?,
             Ok(_) => {}
             Err(error) => tracing::debug!(column = error.column(), "skipped a line that does not fit"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_nothing_to_be_known_by_is_told_from_those_that_have() {
+        for (account, want) in [
+            (r#"{"tokenSource":"none","apiProvider":"firstParty"}"#, true),
+            (r#"{"tokenSource":"none","apiKeySource":"ANTHROPIC_API_KEY"}"#, false),
+            (r#"{"tokenSource":"ANTHROPIC_AUTH_TOKEN"}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(serde_json::from_str::<Account>(account).unwrap().is_anonymous(), want, "{account}");
         }
     }
 }

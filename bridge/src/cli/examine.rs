@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use adapters::harness::{Availability, Declaration, Isolation, Proved};
+use adapters::{
+    claude_code,
+    harness::{Availability, Declaration, Isolation, Proved},
+};
 
 use super::doctor::{DoctorReport, Finding, HarnessFound};
 use crate::{
@@ -15,7 +18,7 @@ use crate::{
 };
 
 /// Harnesses that hold the model key where the tools that they run can read it, as long as the bridge has no gateway that keeps it (R-SEC-3).
-const KEY_BESIDE_TOOLS: [&str; 1] = ["claude_code"];
+const KEY_BESIDE_TOOLS: [&str; 1] = [claude_code::KIND];
 
 /// What that means for an operator.
 const KEY_WARNING: &str = "the model key stands in the environment of its process, and on a workspace whatever the model runs can read it; give it \
