@@ -8,6 +8,7 @@ use crate::{
     claude_code::{
         failure::{self, Surroundings},
         functions::{self, Step},
+        structured,
         wire::{
             self, ControlRequest, ControlResponse, Init, InputState, Lifecycle, Line, McpContent, SessionState, write,
         },
@@ -125,10 +126,11 @@ impl Owner<Conversation> {
             return;
         }
         let told = self.turn.as_ref().filter(|turn| turn.is_told()).and_then(Turn::native).map(str::to_owned);
-        let Some((native, mut end)) = told.zip(self.native.end.take()) else { return };
+        let Some((native, end)) = told.zip(self.native.end.take()) else { return };
         let mut reports = self.inputs.ended();
-        if let Some(structured) = &mut self.native.structured {
-            end = structured.finish(end, &mut reports);
+        let (end, answer) = self.native.answered_with(end);
+        if let Some(answer) = answer {
+            structured::publish(answer, &mut reports);
         }
         for report in reports {
             self.emit(report).await;
