@@ -5,9 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use conformance::child::codex;
-use conformance::rig::{Codex, MODEL_KEY, Rig, Setup, function, refusal, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Codex, Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason, execution_configuration::Provider};
+
+for_each_harness!(another_key_is_taken_and_the_history_goes_on_with_it, a_provider_of_the_operator_is_named);
 
 fn setup() -> Setup {
     Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
@@ -134,7 +137,7 @@ fn what_is_just_good_enough_starts_the_real_codex() {
         });
         let ready = answer.await?;
         session.start(&ready, "t-1", text_input("hello")).await?;
-        let observed = conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        let observed = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
         observed.completed()?;
         let body = rig.provider.model_requests().remove(0).body;
         for name in [&"f".repeat(128), "A-9_z", "numbers", "deep", "shell2", "Be brief."] {
@@ -233,9 +236,9 @@ fn the_configuration_of_a_live_executor_is_frozen() {
     });
 }
 
-#[test]
-fn another_key_is_taken_and_the_history_goes_on_with_it() {
-    scenario("other_credential", &["R-PRE-6"], Setup::default(), async |rig| {
+fn another_key_is_taken_and_the_history_goes_on_with_it(harness: Harness) {
+    let setup = Setup::outer().of(harness).needing(v1::Capability::SessionResume);
+    scenario("other_credential", &["R-PRE-6", "R-PRE-4"], setup, async |rig| {
         let session = rig.session().await?;
         let client = rig.client().await?;
         let request = |id: &str, value: &str| v1::PrepareExecutionRequest {
@@ -259,7 +262,7 @@ fn another_key_is_taken_and_the_history_goes_on_with_it() {
         let third = client.prepare(request("p-2", "sk-third")).await?;
         assert!(!third.reused);
         session.start(&third, "t-1", text_input("hello")).await?;
-        conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+        Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
         // The same key finds the idle Executor; another one retires it, and the new one goes on with its history.
         let ready = client.prepare(request("p-3", "sk-third")).await?;
         assert!(ready.reused && !ready.settings_changed);
@@ -271,10 +274,10 @@ fn another_key_is_taken_and_the_history_goes_on_with_it() {
         let fifth = client.prepare(request("p-4", "sk-fifth")).await?;
         assert_ne!(fourth.executor_id, fifth.executor_id);
         session.start(&fifth, "t-2", text_input("again")).await?;
-        conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-2")).await?.completed()?;
-        let used: Vec<_> =
-            rig.provider.model_requests().iter().map(|r| r.header("authorization").map(str::to_owned)).collect();
-        assert_eq!(used, ["sk-third", "sk-fifth"].map(|key| Some(format!("Bearer {key}"))));
+        Observed::default().to_the_end(&mut session.turn_events("t-2")).await?.completed()?;
+        let requests = rig.provider.model_requests();
+        let used: Vec<_> = requests.iter().map(conformance::provider::Recorded::key).collect();
+        assert_eq!(used, [Some("sk-third"), Some("sk-fifth")]);
         assert!(rig.provider.model_requests()[1].body.contains("hello"), "the history is gone");
         let native = async |turn_id| session.turn(turn_id).await.map(|turn| turn.native.unwrap_or_default().session_id);
         assert_eq!(native("t-1").await?, native("t-2").await?);
@@ -282,16 +285,20 @@ fn another_key_is_taken_and_the_history_goes_on_with_it() {
     });
 }
 
-#[test]
-fn a_provider_of_the_operator_is_named() {
-    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("house-{}.key", std::process::id()));
+fn a_provider_of_the_operator_is_named(harness: Harness) {
+    let file = format!("house-{}-{}.key", harness.kind(), std::process::id());
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(file);
     fs::write(&file, "sk-of-the-house\n").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let protocol = match harness {
+        Harness::Codex => "responses",
+        Harness::ClaudeCode => "messages",
+    };
     let more = format!(
-        "[providers.house]\nprotocol = \"responses\"\nbase_url = \"{{provider}}\"\nkey_file = {file:?}\n\
-         [providers.keyless]\nprotocol = \"responses\"\nbase_url = \"{{provider}}\""
+        "[providers.house]\nprotocol = \"{protocol}\"\nbase_url = \"{{provider}}\"\nkey_file = {file:?}\n\
+         [providers.keyless]\nprotocol = \"{protocol}\"\nbase_url = \"{{provider}}\""
     );
-    let setup = Setup { more, ..Setup::default() };
+    let setup = Setup { more, ..Setup::outer().of(harness) };
     scenario("named_provider", &["R-PRE-6", "R-SEC-6"], setup, async |rig| {
         let named = |name: &str| {
             let mut configuration = rig.configuration(Vec::new());
@@ -305,16 +312,25 @@ fn a_provider_of_the_operator_is_named() {
         }
         // The operator's key, then Core's over it, then none at all.
         for (name, credentials, want) in [
-            ("house", Vec::new(), Some("Bearer sk-of-the-house")),
-            ("house", key("sk-of-core"), Some("Bearer sk-of-core")),
+            ("house", Vec::new(), Some("sk-of-the-house")),
+            ("house", key("sk-of-core"), Some("sk-of-core")),
             ("keyless", Vec::new(), None),
         ] {
             let session = rig.session().await?;
             let ready = session.prepare(named(name), credentials).await?;
             session.start(&ready, "t-1", text_input("hello")).await?;
-            conformance::rig::Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+            let seen = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+            if want.is_none() && harness == Harness::ClaudeCode {
+                // It asks nobody without a key.
+                let failure = seen.end()?.failure.clone().unwrap_or_default();
+                assert_eq!(failure.code(), v1::FailureCode::AuthenticationError, "{failure:?}");
+                assert!(failure.message.contains("credential `model`"), "{failure:?}");
+                assert_eq!(rig.provider.model_requests().len(), 2);
+                continue;
+            }
+            seen.completed()?;
             let requests = rig.provider.model_requests();
-            assert_eq!(requests.last().and_then(|request| request.header("authorization")), want, "{name}");
+            assert_eq!(requests.last().and_then(|request| request.key()), want, "{name}");
         }
         Ok(())
     });

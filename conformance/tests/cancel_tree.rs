@@ -217,6 +217,10 @@ fn surplus(rig: &Rig, base: &[Process]) -> anyhow::Result<Vec<Process>> {
 }
 
 fn is_helper(process: &Process) -> bool {
+    // Claude Code looks for what it has to end.
+    if process.command.starts_with("ps -A -o pid=") {
+        return true;
+    }
     let package = conformance::rig::codex().ok().and_then(|codex| codex.canonicalize().ok());
     let program = fs::read_link(format!("/proc/{}/exe", process.pid)).ok();
     let inside = |program: &Path, codex: &Path| codex.parent().is_some_and(|bin| program.starts_with(bin));

@@ -99,6 +99,43 @@ fn an_unusable_harness_is_told_with_what_to_do() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// A program of this name that says this of its version.
+fn saying(folder: &Path, name: &str, script: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn claude_code_is_told_with_its_version_its_isolation_and_where_its_key_is() {
+    let folder = folder("claude");
+    // Only Claude Code is looked at.
+    fs::write(folder.join("config.toml"), "codex.program = \"/nonexistent/codex\"\n").unwrap();
+    let told = |program: &Path, isolation: &str| {
+        let arguments = ["--config", "config.toml", "--isolation", isolation, "--claude", program.to_str().unwrap()];
+        doctor(&folder, &arguments)
+    };
+    let claude = claude().unwrap();
+    let path = claude.canonicalize().unwrap();
+    let path = path.to_str().unwrap();
+    let key = "the model key stands in the environment of its process";
+    check(&told(&claude, "outer"), 0, &["claude_code", path, "2.1.332\n", key, "local_environment"]);
+    // Without an isolation around the bridge it has no workspace, and it is said why and what to do.
+    let native = told(&claude, "native");
+    check(&native, 0, &["has no sandbox of its own", "set isolation to outer", "workspace nothing"]);
+
+    // A version that nobody has proved is used, and said to be one.
+    let newer = saying(&folder, "newer", "echo '9.9.9 (Claude Code)'");
+    check(&told(&newer, "outer"), 0, &["9.9.9 (not proved;", "usable    yes"]);
+    let silent = saying(&folder, "silent", "exit 0");
+    check(&told(&silent, "outer"), 1, &["printed no version", "install @anthropic-ai/claude-code again"]);
+    let broken = saying(&folder, "broken", "echo 'Please run /login' >&2; exit 1");
+    check(&told(&broken, "outer"), 1, &["--version ended with", "Please run /login", "or name another program"]);
+    check(&told(&folder.join("none"), "outer"), 1, &["does not exist; install @anthropic-ai/claude-code"]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn wrong_settings_are_told_as_at_the_start_of_the_daemon() {
     let folder = folder("settings");

@@ -97,6 +97,11 @@ fn the_largest_image_is_taken_and_no_larger_one(harness: Harness) {
             session.start_within(&handle, "t-1", vec![png(&largest)], Some(Duration::from_secs(40))).await?;
             Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
             let sent = rig.provider.model_requests()[0].newest_input().concat();
+            if harness == Harness::ClaudeCode {
+                // It makes a smaller picture of one that is as large as this.
+                assert!(sent.starts_with("data:image/") && sent.len() < largest.len(), "{} bytes", sent.len());
+                return Ok(());
+            }
             // Base64 has four characters for three bytes.
             assert_eq!(sent.len(), "data:image/png;base64,".len() + largest.len().div_ceil(3) * 4);
             assert!(sent.starts_with(&RED_PNG_URL[..RED_PNG_URL.len() - 4]), "{}", &sent[..200]);

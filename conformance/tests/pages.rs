@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use conformance::rig::{Setup, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Setup, scenario};
 use proto::v1::{Capability, GetRuntimeInfoRequest};
 
 /// A row of the table of capabilities, without its name.
@@ -43,13 +44,15 @@ fn name(capability: Capability) -> String {
     capability.as_str_name().trim_start_matches("CAPABILITY_").to_lowercase()
 }
 
-#[test]
-fn the_page_of_codex_says_what_it_declares() {
-    scenario("page_codex", &["R-CAP-1", "R-CAP-2"], Setup::outer(), async |rig| {
-        let page = fs::read_to_string(here("../docs/harnesses/codex.md"))?;
+for_each_harness!(the_page_says_what_is_declared);
+
+fn the_page_says_what_is_declared(harness: Harness) {
+    scenario("page", &["R-CAP-1", "R-CAP-2"], Setup::outer().of(harness), async |rig| {
+        let file = format!("../docs/harnesses/{}.md", harness.kind().replace('_', "-"));
+        let page = fs::read_to_string(here(&file)).context(file)?;
         let info = rig.client().await?.get_runtime_info(GetRuntimeInfoRequest {}).await?;
-        let codex = info.harnesses.iter().find(|harness| harness.kind == "codex").context("no codex")?;
-        assert!(page.contains(&format!("Codex {} ", codex.version)), "{}", codex.version);
+        let told = info.harnesses.iter().find(|told| told.kind == harness.kind()).context("it is not hosted")?;
+        assert!(page.contains(&format!("{} {} ", harness.title(), told.version)), "{}", told.version);
         let tests: String = fs::read_dir(here("tests"))?
             .map(|file| Ok(fs::read_to_string(file?.path())?))
             .collect::<anyhow::Result<_>>()?;
@@ -58,10 +61,10 @@ fn the_page_of_codex_says_what_it_declares() {
         for capability in all.filter(|capability| *capability != Capability::Unspecified) {
             let name = name(capability);
             let row = rows.get(&name).with_context(|| format!("no row for {name}"))?;
-            assert_eq!(row.none, codex.none().any(|one| one == capability), "{name} under none");
-            assert_eq!(row.workspace, codex.workspace().any(|one| one == capability), "{name} under workspace");
+            assert_eq!(row.none, told.none().any(|one| one == capability), "{name} under none");
+            assert_eq!(row.workspace, told.workspace().any(|one| one == capability), "{name} under workspace");
             assert_eq!(row.shown_by.is_empty(), !row.none && !row.workspace, "{name}: {row:?}");
-            for proved in codex.evidence.iter().filter(|proved| proved.capability() == capability) {
+            for proved in told.evidence.iter().filter(|proved| proved.capability() == capability) {
                 let (_, scenario) = proved.scenario.split_once("::").context("a scenario without its file")?;
                 assert!(row.shown_by.iter().any(|one| one == scenario), "{name}: {scenario} proves it");
             }

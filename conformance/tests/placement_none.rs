@@ -247,7 +247,12 @@ fn all_refused(rig: &Rig, seen: &Observed) -> anyhow::Result<()> {
     }
     let tools: Vec<_> =
         seen.kinds().filter(|kind| matches!(kind, Kind::ToolStarted(_) | Kind::ToolCompleted(_))).collect();
-    anyhow::ensure!(tools.is_empty(), "{tools:?}");
+    // Claude Code shows the calls that it refused.
+    let ran = |kind: &&&Kind| matches!(kind, Kind::ToolCompleted(end) if end.status() != v1::ToolStatus::Failed);
+    match rig.kind() {
+        Harness::Codex => anyhow::ensure!(tools.is_empty(), "{tools:?}"),
+        Harness::ClaudeCode => anyhow::ensure!(tools.iter().find(ran).is_none(), "{tools:?}"),
+    }
     nothing_is_there(rig)
 }
 

@@ -120,7 +120,8 @@ fn after_a_kill_of_the_daemon_in_a_call_the_session_goes_on(harness: Harness) {
         rig.provider.script(
             r#"[{"play": [{"calls": [
                 {"name": "lookup", "call_id": "c1", "arguments": "{\"z\":\"a\"}"},
-                {"name": "alpha", "call_id": "c2", "arguments": "{\"z\":\"b\"}"}]}]}]"#,
+                {"name": "alpha", "call_id": "c2", "arguments": "{\"z\":\"b\"}"}]}]},
+                {"after": "outputs", "match": "interrupted before a result was received", "play": ["hang"]}]"#,
         )?;
         let ready = rig.prepare(&session, configuration(rig)).await?;
         session.start(&ready, "t-2", text_input("look it up")).await?;

@@ -19,7 +19,18 @@ use serde_json::json;
 for_each_harness!(
     a_turn_that_completed_while_the_daemon_died_is_completed,
     a_turn_that_completed_nowhere_while_the_daemon_died_is_completed,
+    the_calls_that_did_not_succeed_are_told_after_a_restart_too,
+    a_message_that_was_seen_and_is_lost_is_told_under_another_id,
 );
+
+/// Whether a message can stay open while others follow (in Claude Code blocks follow each other), and what the history has where a Turn completed:
+/// for Claude Code the reason to stop, which its last row has.
+fn manner(harness: Harness) -> (bool, &'static str) {
+    match harness {
+        Harness::Codex => (true, "task_complete"),
+        Harness::ClaudeCode => (false, r#""stop_reason":"end_turn""#),
+    }
+}
 
 /// A Turn that the model answers while the daemon does not run, and the daemon's death before it does again.
 async fn ended_unseen(
@@ -82,11 +93,7 @@ async fn completed_unseen(
     session: &Session,
     configuration: v1::ExecutionConfiguration,
 ) -> anyhow::Result<()> {
-    let (open, last) = match rig.kind() {
-        Harness::Codex => (true, "task_complete"),
-        // Blocks follow each other; the last row has the reason to stop.
-        Harness::ClaudeCode => (false, r#""stop_reason":"end_turn""#),
-    };
+    let (open, last) = manner(rig.kind());
     let script = json!([{"play": [
         {"text": {"chunks": ["one ", "two ", "three"], "delay_ms": 1, "open": open, "id": "msg_a"}},
         {"gate": "go"}, {"text": {"chunks": ["the answer"], "phase": "final_answer"}}]}]);
@@ -139,21 +146,20 @@ fn a_turn_of_which_only_the_journal_has_the_start_begins_with_it() {
     });
 }
 
-#[test]
-fn the_calls_that_did_not_succeed_are_told_after_a_restart_too() {
+fn the_calls_that_did_not_succeed_are_told_after_a_restart_too(harness: Harness) {
     let rules = ["R-FN-5", "R-FN-8", "R-FN-9", "R-DUR-2"];
     scenario(
         "reconciled_tool_errors",
         &rules,
-        Setup::outer().only("what is found stands in lines as Codex writes them"),
+        Setup::outer().of(harness).needing(v1::Capability::NativeSessionRecovery),
         async |rig| {
-            rig.provider.script(
-            r#"[{"play": [{"calls": [
-                    {"name": "lookup", "call_id": "c1", "arguments": "{}"},
-                    {"name": "lookup", "call_id": "c2", "arguments": "{}"},
-                    {"name": "slow", "call_id": "c3", "arguments": "{}"}]}]},
-                {"play": [{"text": {"chunks": ["half"], "open": true}}, {"gate": "go"}, {"text": {"chunks": ["Read."]}}]}]"#,
-        )?;
+            let (open, last) = manner(harness);
+            let call = |name: &str, id: &str| json!({"name": name, "call_id": id, "arguments": "{}"});
+            let script = json!([
+                {"play": [{"calls": [call("lookup", "c1"), call("lookup", "c2"), call("slow", "c3")]}]},
+                {"play": [{"text": {"chunks": ["half"], "open": open}}, {"gate": "go"}, {"text": {"chunks": ["Read."]}}]},
+            ]);
+            rig.provider.script(&script.to_string())?;
             let session = rig.session().await?;
             let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
             let slow = v1::FunctionTool { max_duration: second, ..function("slow", "{}") };
@@ -172,7 +178,7 @@ fn the_calls_that_did_not_succeed_are_told_after_a_restart_too() {
             };
             session.submit(vec![failed.clone(), text_result("t-1", "c2", "found")]).await?;
             seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
-            die_before(rig, "task_complete").await?;
+            die_before(rig, last).await?;
 
             let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
             whole.completed()?;
@@ -191,12 +197,11 @@ fn the_calls_that_did_not_succeed_are_told_after_a_restart_too() {
     );
 }
 
-#[test]
-fn a_message_that_was_seen_and_is_lost_is_told_under_another_id() {
+fn a_message_that_was_seen_and_is_lost_is_told_under_another_id(harness: Harness) {
     scenario(
         "reconciled_cut",
         &["R-DUR-2", "R-EVT-4"],
-        Setup::outer().only("what is found stands in lines as Codex writes them"),
+        Setup::outer().of(harness).needing(v1::Capability::NativeSessionRecovery),
         async |rig| {
             let session = rig.session().await?;
             rig.provider.script(
@@ -213,12 +218,12 @@ fn a_message_that_was_seen_and_is_lost_is_told_under_another_id() {
             session.acknowledge("t-1", seen.events.len() as u64).await?;
             rig.daemon.signal(process::Signal::STOP)?;
             rig.provider.open_gate("go");
-            rig.wait_for_history("task_complete").await?;
+            rig.wait_for_history(manner(harness).1).await?;
             let family = rig.family()?;
             rig.daemon.kill().await?;
             rig.all_gone(&family).await?;
             // The file loses the message from its start on, as in a power loss.
-            let turns = rig.histories()?.ancestors().nth(3).context("the Session has no folder")?.join("turns/1.log");
+            let turns = rig.place().event_file()?;
             let content = fs::read(&turns)?;
             let start = content.windows(item.len()).position(|window| window == item.as_bytes());
             fs::write(&turns, &content[..start.context("the file has no message")?])?;

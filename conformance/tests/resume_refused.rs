@@ -11,6 +11,7 @@ use proto::client::Session;
 use proto::v1::{self, Reason};
 
 for_each_harness!(
+    a_damaged_history_is_not_gone_on_with,
     only_the_recorded_history_is_taken,
     a_history_that_is_not_there_any_more_is_missing,
     a_history_that_another_process_holds_is_locked,
@@ -116,27 +117,34 @@ fn a_history_that_is_not_there_any_more_is_missing(harness: Harness) {
     );
 }
 
-#[test]
-fn a_damaged_history_is_not_gone_on_with() {
+fn a_damaged_history_is_not_gone_on_with(harness: Harness) {
     scenario(
         "resume_damaged",
         &["R-PRE-4"],
-        Setup::outer().only("the damage is done to lines as Codex writes them"),
+        Setup::outer().of(harness).needing(v1::Capability::SessionResume),
         async |rig| {
             let (session, native, file) = past_session(rig).await?;
             let whole = fs::read_to_string(&file)?;
             let head = whole.find('\n').context("no line")? + 1;
             let of_another = whole.replace(&native, OTHER);
-            for (damaged, why) in [
+            // Either Harness would go on with what is left, as if the Turn had never been. The Turn begins in the middle.
+            let cut = match harness {
+                Harness::Codex => whole.len() / 2,
+                Harness::ClaudeCode => whole.find(r#""type":"assistant""#).context("no answer")?,
+            };
+            let mut damages = vec![
                 ("", "corrupt"),
                 (&whole[..head / 2], "corrupt"),
-                (&whole[head..], "corrupt"),
                 ("\u{0}\u{1}\u{2}\n", "corrupt"),
-                // Codex would go on with what is left, as if the Turn had never been.
                 (&whole[..head], "corrupt"),
-                (&whole[..whole.len() / 2], "corrupt"),
+                (&whole[..cut], "corrupt"),
                 (&of_another, "foreign"),
-            ] {
+            ];
+            // The first line of Codex says what the others are of; Claude Code's are alike.
+            if harness == Harness::Codex {
+                damages.push((&whole[head..], "corrupt"));
+            }
+            for (damaged, why) in damages {
                 fs::write(&file, damaged)?;
                 unavailable(rig, &session, &native, why).await?.with("native_session_id", &native);
                 assert_eq!(fs::read_to_string(&file)?, *damaged, "it was written to");

@@ -1,14 +1,17 @@
-//! The daemon is killed at moments that a seed picks, in Turns of the real Codex on one Session: after each kill the Session goes on with its
+//! The daemon is killed at moments that a seed picks, in Turns of a real Harness on one Session: after each kill the Session goes on with its
 //! history, every Turn that is said to have completed stands in it once, and none stands in it twice (R-DUR-2, R-PRE-4).
 
 use std::time::Duration;
 
 use anyhow::Context;
+use conformance::for_each_harness;
 use conformance::provider::Recorded;
-use conformance::rig::{Daemon, MODEL_KEY, Observed, Rig, Setup, scenario};
+use conformance::rig::{Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, is_long, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, TurnStatus};
 use tokio::time;
+
+for_each_harness!(the_session_goes_on_whenever_the_daemon_is_killed);
 
 /// How many times the daemon is killed.
 const ROUNDS: u64 = 6;
@@ -32,19 +35,14 @@ async fn prepared(rig: &Rig, session: &Session) -> anyhow::Result<v1::Ready> {
 
 /// How often a text is an input of the user in what the model was sent.
 fn times(request: &Recorded, prompt: &str) -> usize {
-    let body = request.json();
-    let items = body["input"].as_array().into_iter().flatten().filter(|item| item["role"] == "user");
-    items
-        .flat_map(|item| item["content"].as_array().into_iter().flatten())
-        .filter(|part| part["text"] == prompt)
-        .count()
+    request.user_texts().iter().filter(|text| *text == prompt).count()
 }
 
-#[test]
-fn the_session_goes_on_whenever_the_daemon_is_killed() {
+fn the_session_goes_on_whenever_the_daemon_is_killed(harness: Harness) {
     let rules = ["R-DUR-2", "R-PRE-4", "R-EVT-3", "R-STA-2"];
-    scenario("resume_seeded", &rules, Setup::outer(), async |rig| {
-        let rounds = if std::env::var_os("RUNTIME_BRIDGE_LONG").is_some() { LONG } else { ROUNDS };
+    let setup = Setup::outer().of(harness).needing(v1::Capability::SessionResume);
+    scenario("resume_seeded", &rules, setup, async |rig| {
+        let rounds = if is_long() { LONG } else { ROUNDS };
         let session = rig.session().await?;
         let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
         let mut ends = Vec::new();

@@ -39,7 +39,9 @@ fn a_call_waits_for_its_result_and_the_receipt_follows_it(harness: Harness) {
         let turn = session.turn("t-1").await?;
         assert_eq!(turn.phase(), v1::TurnPhase::RequiresAction);
         assert_eq!(actions(&turn), std::slice::from_ref(&call));
-        assert_eq!(turn.last_sequence, seen.events.len() as u64, "nothing follows the call before its result");
+        // Claude Code asks in the middle of an answer, whose end follows.
+        let more = turn.last_sequence - seen.events.len() as u64;
+        assert!(more == 0 || harness == Harness::ClaudeCode, "{more} events follow the call before its result");
 
         let outcomes = session.submit(vec![text_result("t-1", "c1", "the answer is 42")]).await?;
         assert_eq!(outcomes, [outcome("t-1", "c1", v1::ResultOutcome::Accepted)]);
@@ -99,12 +101,13 @@ fn calls_side_by_side_are_answered_in_any_order(harness: Harness) {
 fn what_the_model_reads_is_the_stated_rendering(harness: Harness) {
     scenario("function_rendering", &["R-FN-4", "R-FN-6", "R-FN-9"], declaring(harness), async |rig| {
         let parts = |texts: &[&str]| serde_json::Value::from_iter(texts.iter().map(|text| part(text)));
-        // Claude Code makes one text of a failure, and has a text for nothing.
+        // Claude Code makes one text of a failure, which it marks by itself, and has a text for nothing.
+        let unsaid = if harness == Harness::Codex { "The function failed." } else { "Unknown error" };
         let (failed, nothing): (_, [serde_json::Value; 2]) = match harness {
             Harness::Codex => (parts(&["The function failed.", "half", "boom"]), ["".into(), serde_json::json!([])]),
             Harness::ClaudeCode => {
                 let nothing = "(mcp__functions__lookup completed with no output)";
-                ("The function failed.\nhalf\nboom".into(), [nothing.into(), nothing.into()])
+                ("half\nboom".into(), [nothing.into(), nothing.into()])
             }
         };
         let cases = [
@@ -112,7 +115,7 @@ fn what_the_model_reads_is_the_stated_rendering(harness: Harness) {
             (result(true, None, Some(parts_output(&["one", "two"]))), parts(&["one", "two"])),
             (result(true, Some("odd"), Some(text_output("still"))), parts(&["still", "odd"])),
             (result(false, Some("boom"), Some(text_output("half"))), failed),
-            (result(false, None, None), "The function failed.".into()),
+            (result(false, None, None), unsaid.into()),
             (result(true, None, Some(text_output(""))), nothing[0].clone()),
             (result(true, None, None), nothing[1].clone()),
             (result(true, None, Some(null_output())), nothing[1].clone()),
@@ -193,7 +196,9 @@ fn the_same_call_id_in_the_next_turn_is_another_call(harness: Harness) {
             seen.to_the_end(&mut events).await?.completed()?;
         }
         assert_ne!(keys[0], keys[1]);
-        assert_eq!(rig.provider.model_requests()[3].output("c1"), Some("second".into()));
+        // Of two calls of one id Claude Code shows the model one.
+        let shown = if harness == Harness::Codex { "second" } else { "first" };
+        assert_eq!(rig.provider.model_requests()[3].output("c1"), Some(shown.into()));
         let outcomes = session.submit(vec![text_result("t-1", "c1", "first")]).await?;
         assert_eq!(outcomes, [outcome("t-1", "c1", v1::ResultOutcome::Duplicate)]);
         Ok(())

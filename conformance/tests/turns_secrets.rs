@@ -73,7 +73,7 @@ fn nobody_is_called_but_the_provider(harness: Harness) {
         let tools = requests[0].tools();
         let native = match harness {
             Harness::Codex => ["exec_command", "apply_patch", "web_search"],
-            Harness::ClaudeCode => ["Bash", "Edit", "WebSearch"],
+            Harness::ClaudeCode => ["Bash", "Edit", "Read"],
         };
         for tool in native {
             assert!(tools.iter().any(|offered| offered == tool), "{tool} is not in {tools:?}");

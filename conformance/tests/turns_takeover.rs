@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::rig::{Harness, Observed, Rig, Setup, function, name, refused, scenario, text_result};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason};
 
@@ -23,6 +23,10 @@ fn a_running_turn_goes_on_under_the_higher_epoch(harness: Harness) {
         let mut old_events = rig.start_turn(&old, configuration.clone(), "t-1", "go").await?;
         let mut old_seen = Observed::default();
         old_seen.call(&mut old_events).await?;
+        if harness == Harness::ClaudeCode {
+            // The end of the answer follows its call.
+            old_seen.until(&mut old_events, |kind| (name(kind) == "usage").then_some(())).await?;
+        }
 
         let (new, bound) = take_over(rig, &old, 7).await?;
         assert_eq!((bound.epoch, bound.took_over), (7, true));
@@ -44,6 +48,9 @@ fn a_running_turn_goes_on_under_the_higher_epoch(harness: Harness) {
         let mut events = new.turn_events("t-1");
         let mut seen = Observed::default();
         seen.call(&mut events).await?;
+        if harness == Harness::ClaudeCode {
+            seen.until(&mut events, |kind| (name(kind) == "usage").then_some(())).await?;
+        }
         assert_eq!(seen.events, old_seen.events, "the new one sees what the old one saw");
         new.submit(vec![text_result("t-1", "c1", "from the new one")]).await?;
         let seen = seen.to_the_end(&mut events).await?;

@@ -49,6 +49,8 @@ const CALL_TIMEOUT_MS: u32 = 2_147_483_647;
 /// - `CLAUDE_CODE_MAX_MCP_DESCRIPTION_LENGTH` is no limit of ours: what an admission lets through is never cut, whatever becomes of its characters.
 /// - `CLAUDE_CODE_MAX_RETRIES` bounds the tries after a failure of the provider, which would take three minutes; each shows (R-EVT-10).
 /// - `CLAUDE_CODE_DISABLE_LEGACY_MODEL_REMAP` leaves the model's name as it was asked for.
+/// - `XDG_RUNTIME_DIR` is where nobody can make a folder, so Claude Code opens no socket on which other sessions of the same user would find it.
+///   Elsewhere it opens one there, or in a folder of `/tmp` that all share where the path is too long for a socket.
 const VARIABLES: &[(&str, &str)] = &[
     ("BUN_ENABLE_CRASH_REPORTING", "0"),
     ("CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS", "1"),
@@ -66,6 +68,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("CLAUDE_CODE_SKIP_MCP_DEBUG_LOG_FILES", "1"),
     ("DISABLE_AUTOUPDATER", "1"),
     ("DISABLE_TELEMETRY", "1"),
+    ("XDG_RUNTIME_DIR", "/proc"),
 ];
 
 /// The conversation of a process.
@@ -106,8 +109,6 @@ pub(super) struct Folders<'a> {
     pub(super) state: &'a Path,
     /// For temporary files.
     pub(super) temporary: &'a Path,
-    /// For its socket. Where the path is too long for one, Claude Code takes a folder in `/tmp`.
-    pub(super) runtime: &'a Path,
 }
 
 /// The variables of a process (R-SEC-2).
@@ -120,7 +121,6 @@ pub(super) fn environment(
     let mut environment = Environment::base(folders.user, folders.temporary)
         .set(HOME, folders.state)
         .set("CLAUDE_CODE_TMPDIR", folders.temporary)
-        .set("XDG_RUNTIME_DIR", folders.runtime)
         .set("ANTHROPIC_BASE_URL", &configuration.provider.base_url)
         .set("MCP_TOOL_TIMEOUT", CALL_TIMEOUT_MS.to_string())
         .set("ENABLE_TOOL_SEARCH", if inventory.searches() { "true" } else { "false" });

@@ -1,6 +1,6 @@
 //! What Claude Code supports, and what is switched off in it (R-CAP-1, R-CAP-2).
 
-use super::{KIND, Settings, functions};
+use super::{KIND, Settings, functions, schema};
 use crate::{
     harness::{
         Availability,
@@ -155,6 +155,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             // It leaves such a text out, and asks the model nothing.
             refuses_blank_messages: true,
             result_characters: Some(functions::RESULT_TEXT),
+            input_rewrites: schema::REWRITES.to_vec(),
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

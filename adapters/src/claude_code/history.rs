@@ -76,7 +76,7 @@ impl Row<'_> {
     }
 }
 
-/// Where a history stands, whatever the directory was.
+/// Where a history stands, whatever the directory was. A link to one is none.
 fn find(home: &Path, session: &str) -> io::Result<Option<PathBuf>> {
     let folders = match fs::read_dir(home.join("projects")) {
         Ok(folders) => folders,
@@ -86,7 +86,7 @@ fn find(home: &Path, session: &str) -> io::Result<Option<PathBuf>> {
     let name = format!("{session}.jsonl");
     for folder in folders {
         let file = folder?.path().join(&name);
-        if file.is_file() {
+        if fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()) {
             return Ok(Some(file));
         }
     }
@@ -110,7 +110,8 @@ fn rows(file: &Path, mut look: impl FnMut(&str, Row<'_>) -> bool) -> io::Result<
     }
 }
 
-/// Whether the history that is meant is there.
+/// Whether the history that is meant is there. The turn that completed last must stand in it, with something of its answer: Claude Code would go on
+/// with what is left of a history that was cut, as if the rest had never been.
 pub(super) fn check(home: &Path, resume: &Resume) -> Result<(), HistoryFault> {
     let id = &resume.native_session_id;
     // It is a part of a path.
@@ -118,13 +119,15 @@ pub(super) fn check(home: &Path, resume: &Resume) -> Result<(), HistoryFault> {
         return Err(HistoryFault::Missing);
     }
     let file = find(home, id).map_err(|_| HistoryFault::Corrupt)?.ok_or(HistoryFault::Missing)?;
-    let (mut first, mut foreign, mut found) = (true, false, resume.last_turn.is_none());
+    let (mut first, mut foreign) = (true, false);
+    let (mut began, mut found) = (false, resume.last_turn.is_none());
     let looked = rows(&file, |_, row| {
         if let Some(session) = row.session.as_deref().filter(|_| first) {
             foreign = session != id;
             first = false;
         }
-        found |= row.input().is_some() && row.input() == resume.last_turn;
+        found |= began && !row.is_sidechain && matches!(&*row.kind, "assistant" | "user");
+        began |= row.input().is_some() && row.input() == resume.last_turn;
         foreign || (found && !first)
     });
     match looked {
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_history_that_is_meant_is_told_from_others() {
-        let home = home("check", &[ASKED, SAID, STEERED]);
+        let home = home("check", &[ASKED, SAID, STEERED, SAID]);
         let check = |session: &str, last: Option<&str>| check(&home, &resume(session, last));
         assert_eq!(check(SESSION, None), Ok(()));
         assert_eq!(check(SESSION, Some("t-1")), Ok(()));
@@ -265,8 +268,15 @@ mod tests {
         let folder = home.join("projects/-w");
         fs::copy(folder.join(format!("{SESSION}.jsonl")), folder.join(format!("{other}.jsonl"))).unwrap();
         assert_eq!(check(other, None), Err(HistoryFault::Foreign));
-        fs::write(folder.join(format!("{SESSION}.jsonl")), "\0\0\0").unwrap();
+        let file = folder.join(format!("{SESSION}.jsonl"));
+        let whole = fs::read_to_string(&file).unwrap();
+        fs::write(&file, &whole[..whole.find(SAID).unwrap()]).unwrap();
+        assert_eq!(check(SESSION, Some("t-1")), Err(HistoryFault::Corrupt), "its answer is gone");
+        fs::write(&file, "\0\0\0").unwrap();
         assert_eq!(check(SESSION, None), Err(HistoryFault::Corrupt));
+        fs::rename(&file, home.join("aside")).unwrap();
+        std::os::unix::fs::symlink(home.join("aside"), &file).unwrap();
+        assert_eq!(check(SESSION, None), Err(HistoryFault::Missing), "a link is not it");
         assert_eq!(super::check(&home.join("none"), &resume(SESSION, None)), Err(HistoryFault::Missing));
     }
 

@@ -5,6 +5,14 @@ use serde_json::value::RawValue;
 
 use crate::json::{self, Path, Step};
 
+/// What [`shown`] puts into a schema: Claude Code takes only one whose root says that it is an object (R-CTL-1).
+pub(super) const REWRITES: &[(&str, &str)] = &[
+    ("at the beginning of a function's parameters whose root has no type", r#""type":"object","#),
+    ("in the place of a type of the root that is a list", r#""object""#),
+    ("in the place of parameters that are true", r#"{"type":"object"}"#),
+    ("in the place of parameters that are false", r#"{"type":"object","not":{}}"#),
+];
+
 /// The most bytes of a parameter's name, which providers set and Claude Code holds.
 const PROPERTY_BYTES: usize = 64;
 

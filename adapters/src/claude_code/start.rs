@@ -64,7 +64,7 @@ pub(super) async fn prepare(
         start::still_there(directory).map_err(|message| unstarted("workspace", message))?;
     }
     let (user, state) = (launch.home.join("user"), state(&launch.home));
-    let folders = Folders { user: &user, state: &state, temporary: &launch.temporary, runtime: &launch.temporary };
+    let folders = Folders { user: &user, state: &state, temporary: &launch.temporary };
     make_folders([&*user, &*state, &*empty])
         .map_err(|error| unstarted("spawn", format!("make the folders of claude: {error}")))?;
     let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {

@@ -115,6 +115,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             web_search_modes: Vec::new(),
             refuses_blank_messages: false,
             result_characters: None,
+            input_rewrites: Vec::new(),
         },
         switched_off: SWITCHED_OFF.to_vec(),
         isolation: settings.isolation,

@@ -140,6 +140,8 @@ pub struct Limits {
     pub refuses_blank_messages: bool,
     /// The most UTF-16 code units that the texts of a successful result may have together, where there is a limit.
     pub result_characters: Option<usize>,
+    /// What an adapter must put into what goes to the Harness: where, and the bytes (R-CTL-1).
+    pub input_rewrites: Vec<(&'static str, &'static str)>,
 }
 
 /// Which function names a Harness takes.

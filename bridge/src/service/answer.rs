@@ -208,7 +208,12 @@ fn limits(of: Limits) -> v1::HarnessLimits {
             .collect(),
         refuses_blank_messages: of.refuses_blank_messages,
         function_result_characters: of.result_characters.map(count),
+        input_rewrites: of.input_rewrites.into_iter().map(input_rewrite).collect(),
     }
+}
+
+fn input_rewrite((place, text): (&str, &str)) -> v1::InputRewrite {
+    v1::InputRewrite { place: place.to_owned(), text: text.to_owned() }
 }
 
 fn fidelity(of: JsonFidelity) -> v1::JsonFidelity {

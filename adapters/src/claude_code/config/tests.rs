@@ -49,8 +49,8 @@ fn shown(environment: &Environment) -> String {
 }
 
 fn folders() -> Folders<'static> {
-    let [user, state, temporary, runtime] = ["/s/user", "/s/claude", "/t", "/t/r"].map(Path::new);
-    Folders { user, state, temporary, runtime }
+    let [user, state, temporary] = ["/s/user", "/s/claude", "/t"].map(Path::new);
+    Folders { user, state, temporary }
 }
 
 #[test]

@@ -90,10 +90,21 @@ fn text(block: &Value) -> Option<String> {
 /// The texts and the addresses of images in the newest message of a user.
 pub(in crate::provider) fn newest_input(body: &Value) -> Vec<String> {
     let messages = body["messages"].as_array().into_iter().flatten();
-    let written =
-        |message: &Value| -> Vec<String> { blocks(&message["content"]).iter().filter_map(by_a_user).collect() };
     let users = messages.filter(|message| message["role"] == "user").map(written);
     users.rev().find(|written| !written.is_empty()).unwrap_or_default()
+}
+
+/// What a user wrote of a message. A note of the Harness brings a line break to the text before it.
+fn written(message: &Value) -> Vec<String> {
+    let mut written: Vec<String> = Vec::new();
+    for block in blocks(&message["content"]) {
+        match (by_a_user(&block), written.last_mut()) {
+            (Some(text), _) => written.push(text),
+            (None, Some(last)) if last.ends_with('\n') => drop(last.pop()),
+            (None, _) => {}
+        }
+    }
+    written
 }
 
 /// A block as a user wrote it; behind an image stands a text with the path of its copy.
@@ -236,16 +247,16 @@ mod tests {
         let text = |text: &str| json!({"type": "text", "text": text});
         let source = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
         let image = json!({"type": "image", "source": source});
-        let asked = [reminder("x"), text("see"), image, text("[Image: source: /tmp/1.png]")];
+        let asked = [reminder("x"), text("see"), image, text("this\n"), text("[Image: source: /tmp/1.png]")];
         let result = json!({"type": "tool_result", "tool_use_id": "c", "content": [text("R\n"), reminder("x")]});
         let body = json!({"messages": [
             {"role": "user", "content": asked}, {"role": "assistant", "content": "well"},
             {"role": "user", "content": [result]}]});
-        assert_eq!(newest_input(&body), ["see", "data:image/png;base64,AAAA"]);
+        assert_eq!(newest_input(&body), ["see", "data:image/png;base64,AAAA", "this"]);
         let told = conversation(&body);
-        assert_eq!(told.len(), 5);
-        assert_eq!(told[3], json!({"role": "assistant", "block": {"type": "text", "text": "well"}}));
-        assert_eq!(told[4]["block"]["content"], "R");
+        assert_eq!(told.len(), 6);
+        assert_eq!(told[4], json!({"role": "assistant", "block": {"type": "text", "text": "well"}}));
+        assert_eq!(told[5]["block"]["content"], "R");
     }
 
     #[test]
