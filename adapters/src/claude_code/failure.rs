@@ -11,7 +11,7 @@ use crate::{
 const OVERLOADED: u16 = 529;
 
 /// Claude Code asks for a login of its own where it has no key, which nobody here can do.
-const NO_KEY: &str = "claude_code has no key for its provider; logins of its own are not used: prepare again with the credential `model`";
+pub(super) const NO_KEY: &str = "claude_code has no key for its provider; logins of its own are not used: prepare again with the credential `model`";
 
 /// The errors that Claude told in the model's place during one Turn.
 #[derive(Debug, Default)]
@@ -56,7 +56,9 @@ impl Errors {
         let message = result.result.clone().or_else(errors).unwrap_or_else(|| result.subtype.clone());
         let code = self.code(result, reason);
         // The provider was not asked.
-        let keyless = code == FailureCode::AuthenticationError && result.api_error_status.is_none();
+        let keyless = code == FailureCode::AuthenticationError
+            && result.api_error_status.is_none()
+            && result.api_error_type.is_none();
         let failure = Failure {
             code,
             message: if keyless { NO_KEY.to_owned() } else { cleaner.clean(&message) },

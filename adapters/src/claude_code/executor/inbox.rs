@@ -122,8 +122,15 @@ impl Owner<Conversation> {
 
     /// Nothing runs and nothing waits: the Turn is over, unless an input is on its way to it.
     async fn idle(&mut self) {
-        if self.inputs.are_unread() {
-            return;
+        match (self.inputs.are_unread(), self.inputs.are_lost()) {
+            (false, _) => {}
+            // The interrupt has withdrawn it, whatever was said of that.
+            (true, true) if self.native.interrupted => {}
+            // Nothing more may come of it, and nothing may be read once the Turn is over (R-STE-2).
+            (true, true) => {
+                return self.fault("it is idle, and what it said of an input cannot be read".to_owned()).await;
+            }
+            (true, false) => return,
         }
         let told = self.turn.as_ref().filter(|turn| turn.is_told()).and_then(Turn::native).map(str::to_owned);
         let Some((native, end)) = told.zip(self.native.end.take()) else { return };
