@@ -37,6 +37,9 @@ pub struct DemoArgs {
     /// The Codex program.
     #[arg(long)]
     codex: PathBuf,
+    /// The Claude Code program.
+    #[arg(long)]
+    claude: PathBuf,
 }
 
 /// Where the model is.
@@ -66,13 +69,13 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
 
 async fn demo(args: DemoArgs) -> anyhow::Result<()> {
     let program = |path: &PathBuf| path.canonicalize().with_context(|| format!("find {}", path.display()));
-    let (daemon, codex) = (program(&args.daemon)?, program(&args.codex)?);
+    let (daemon, codex, claude) = (program(&args.daemon)?, program(&args.codex)?, program(&args.claude)?);
     let model = Model::choose().await?;
     let place = Place::make()?;
     // What the bundled provider asks for is known and harmless; a real model is left to the daemon's own judgement.
     let isolation = model.bundled.is_some().then_some(Isolation::Outer);
-    let config =
-        Config { programs: vec![(Harness::Codex, codex)], isolation, roots: Roots::Workspaces, more: String::new() };
+    let programs = vec![(Harness::Codex, codex), (Harness::ClaudeCode, claude)];
+    let config = Config { programs, isolation, roots: Roots::Workspaces, more: String::new() };
     std::fs::write(place.config(), config.text(&place, &model.base_url)).context("write the configuration")?;
     let mut daemon = Daemon::spawn_program(&daemon, &place)?;
     daemon.wait_until_ready().await?;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use conformance::rig::{codex, program};
+use conformance::rig::{claude, codex, program};
 
 #[test]
 fn the_demo_ends_with_one_line_for_each_receipt() -> anyhow::Result<()> {
@@ -12,6 +12,8 @@ fn the_demo_ends_with_one_line_for_each_receipt() -> anyhow::Result<()> {
         .arg(program("runtime-bridge")?)
         .arg("--codex")
         .arg(codex()?)
+        .arg("--claude")
+        .arg(claude()?)
         .env_remove("OPENAI_API_KEY")
         .env_remove("RUNTIME_BRIDGE_DEMO_MODEL")
         .output()?;
@@ -28,7 +30,7 @@ fn the_demo_ends_with_one_line_for_each_receipt() -> anyhow::Result<()> {
 #[test]
 fn a_demo_without_its_programs_fails_and_says_why() -> anyhow::Result<()> {
     let output = Command::new(env!("CARGO_BIN_EXE_runtime-bridge-conformance"))
-        .args(["demo", "--daemon", "/nonexistent/runtime-bridge", "--codex", "/nonexistent/codex"])
+        .args(["demo", "--daemon", "/nonexistent/runtime-bridge", "--codex", "/nonexistent/codex", "--claude", "/nonexistent/claude"])
         .env_remove("OPENAI_API_KEY")
         .output()?;
     assert!(!output.status.success());
