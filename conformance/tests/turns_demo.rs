@@ -30,7 +30,15 @@ fn the_demo_ends_with_one_line_for_each_receipt() -> anyhow::Result<()> {
 #[test]
 fn a_demo_without_its_programs_fails_and_says_why() -> anyhow::Result<()> {
     let output = Command::new(env!("CARGO_BIN_EXE_runtime-bridge-conformance"))
-        .args(["demo", "--daemon", "/nonexistent/runtime-bridge", "--codex", "/nonexistent/codex", "--claude", "/nonexistent/claude"])
+        .args([
+            "demo",
+            "--daemon",
+            "/nonexistent/runtime-bridge",
+            "--codex",
+            "/nonexistent/codex",
+            "--claude",
+            "/nonexistent/claude",
+        ])
         .env_remove("OPENAI_API_KEY")
         .output()?;
     assert!(!output.status.success());
