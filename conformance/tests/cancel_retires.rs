@@ -45,6 +45,8 @@ impl Running {
         }
         let begun = |kind: &Kind| matches!(kind, Kind::ToolStarted(_)).then_some(());
         Observed::default().until(&mut session.turn_events("t-1"), begun).await?;
+        // The Executor that follows goes on with it.
+        rig.wait_for_history("run it").await?;
         let now = rig.family()?;
         let own = now.into_iter().filter(|process| !base.iter().any(|one| one.pid == process.pid)).collect();
         Ok(Self { bystander, session, ready, own })

@@ -49,6 +49,9 @@ const CASES: &[Case] = &[
         failure: Some(FailureCode::ContextLengthExceeded),
         messages: &["as far as "; 4],
     },
+    Case { name: "nothing", plays: &[NOTHING; 2], finish: Some(Finish::NoOutput), failure: None, messages: &[] },
+    Case { name: "thought", plays: &[THOUGHT; 2], finish: Some(Finish::NoOutput), failure: None, messages: &[] },
+    Case { name: "tool", plays: &[TOOL, NOTHING, NOTHING], finish: Some(Finish::Stop), failure: None, messages: &[] },
     Case {
         name: "refused once",
         plays: &[REFUSED, STOP],
@@ -63,9 +66,6 @@ const CASES: &[Case] = &[
         failure: Some(FailureCode::InvalidRequest),
         messages: &["No."; 2],
     },
-    Case { name: "nothing", plays: &[NOTHING; 2], finish: Some(Finish::NoOutput), failure: None, messages: &[] },
-    Case { name: "thought", plays: &[THOUGHT; 2], finish: Some(Finish::NoOutput), failure: None, messages: &[] },
-    Case { name: "tool", plays: &[TOOL, NOTHING, NOTHING], finish: Some(Finish::Stop), failure: None, messages: &[] },
 ];
 
 #[test]
@@ -74,12 +74,12 @@ fn the_end_of_an_answer_is_told_by_the_providers_own_reason() {
     let setup = setup.only("what a provider's end of an answer leads to is each Harness's own");
     scenario("finish_claude", &["R-EVT-3", "R-EVT-5"], setup, async |rig| {
         let mut wrong = Vec::new();
-        for Case { name, plays, finish, failure, messages } in CASES {
-            let session = rig.session().await?;
+        let session = rig.session().await?;
+        for (n, Case { name, plays, finish, failure, messages }) in CASES.iter().enumerate() {
             rig.provider.reset();
             let steps: Vec<_> = plays.iter().map(|play| format!(r#"{{"play": [{play}]}}"#)).collect();
             rig.provider.script(&format!("[{}]", steps.join(",")))?;
-            let seen = rig.whole_turn(&session, "t-1", "answer").await?;
+            let seen = rig.whole_turn(&session, &format!("t-{n}"), "answer").await?;
             let requests = rig.provider.model_requests().len();
             let told = told(&seen)?;
             if (told, &seen.messages()[..], requests) != ((*finish, *failure), messages, plays.len()) {

@@ -15,7 +15,11 @@ const ENDING: &str = "what a provider's end of an answer leads to is each Harnes
 
 fn a_message_that_was_complete_before_its_answer_broke_off_stays(harness: Harness) {
     scenario("message_kept", &["R-EVT-2", "R-EVT-10"], Setup::outer().of(harness), async |rig| {
-        let step = |said: &str| format!(r#"{{"play": [{{"text": {{"chunks": ["{said}"], "id": "msg_1"}}}}, "drop"]}}"#);
+        let step = |said: &str| {
+            format!(
+                r#"{{"play": [{{"text": {{"chunks": ["{said}"], "id": "msg_1"}}}}, {{"gate": "{said}"}}, "drop"]}}"#
+            )
+        };
         // Claude Code has one try less where there was something to go on from.
         let said = match harness {
             Harness::Codex => &["one", "two", "three", "four", "five"][..],
@@ -24,7 +28,14 @@ fn a_message_that_was_complete_before_its_answer_broke_off_stays(harness: Harnes
         let steps: Vec<_> = said.iter().copied().map(step).collect();
         rig.provider.script(&format!("[{}]", steps.join(",")))?;
         let session = rig.session().await?;
-        let seen = rig.whole_turn(&session, "t-1", "talk").await?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "talk").await?;
+        let mut seen = Observed::default();
+        for said in said {
+            // It breaks off once the message is there.
+            seen.until(&mut events, |kind| matches!(kind, Kind::MessageCompleted(_)).then_some(())).await?;
+            rig.provider.open_gate(said);
+        }
+        let seen = seen.to_the_end(&mut events).await?;
         // Each try says its own, and the next one is told what was said: nothing is taken back.
         assert_eq!(seen.messages(), said);
         assert_eq!(discarded(&seen), []);
@@ -43,18 +54,23 @@ fn a_message_that_was_complete_before_its_answer_broke_off_stays(harness: Harnes
 
 fn a_message_that_is_open_when_the_turn_fails_is_void(harness: Harness) {
     scenario("message_void", &["R-EVT-2", "R-EVT-3", "R-EVT-5"], Setup::outer().of(harness), async |rig| {
-        rig.provider.script(
-            r#"[{"play": [{"text": {"chunks": ["half a ", "thought"], "open": true}}, {"failed": {"code": "invalid_prompt", "message": "No."}}]}]"#,
-        )?;
+        rig.provider.script(&format!(
+            r#"[{{"times": {}, "play": [{{"text": {{"chunks": ["half a ", "thought"], "open": true}}}}, {{"failed": {{"code": "invalid_prompt", "message": "No."}}}}]}}]"#,
+            // Claude Code asks three times more, for the answer in one piece.
+            match harness {
+                Harness::Codex => 1,
+                Harness::ClaudeCode => 4,
+            },
+        ))?;
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "think").await?;
+        let end = seen.end()?;
         assert_eq!((seen.messages(), seen.deltas().as_str()), (vec![], "half a thought"));
         assert_eq!(discarded(&seen).len(), 1);
-        let end = seen.end()?;
         assert_eq!((end.status(), failure(end)), (TurnStatus::Failed, Some(FailureCode::InvalidRequest)));
         // It is in no history either.
         rig.whole_turn(&session, "t-2", "again").await?.completed()?;
-        let next = &rig.provider.model_requests()[1].body;
+        let next = rig.provider.model_requests().pop().map(|request| request.body).unwrap_or_default();
         assert!(next.contains("again") && !next.contains("half a "), "{next}");
         Ok(())
     });

@@ -11,6 +11,8 @@ use proto::v1::{self, FailureCode, Reason, event::Kind, output_format::Format};
 for_each_harness!(
     every_request_of_every_turn_asks_for_the_schema_byte_for_byte,
     without_a_workspace_a_schema_is_asked_for_too,
+    without_a_schema_nothing_is_asked_for_and_nothing_is_judged,
+    a_schema_is_frozen,
 );
 
 /// Order and numbers of a schema are its author's; Codex spells characters of texts as themselves.
@@ -159,16 +161,16 @@ fn an_input_that_is_added_joins_under_the_schema() {
     });
 }
 
-#[test]
-fn without_a_schema_nothing_is_asked_for_and_nothing_is_judged() {
-    scenario("output_schema_none", &["R-CTL-2", "R-CTL-3"], Setup::outer().only(NATIVE), async |rig| {
+fn without_a_schema_nothing_is_asked_for_and_nothing_is_judged(harness: Harness) {
+    let setup = Setup::outer().of(harness);
+    scenario("output_schema_none", &["R-CTL-2", "R-CTL-3"], setup, async |rig| {
         rig.provider.script(&format!("[{}]", says("{}")))?;
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
         seen.completed()?;
         assert_eq!(seen.end()?.output_matches_schema, None);
         let request = &rig.provider.model_requests()[0];
-        assert!(request.json()["text"]["format"].is_null(), "{}", request.body);
+        assert_eq!(request.output_schema(), None, "{}", request.body);
         Ok(())
     });
 }
@@ -245,14 +247,15 @@ fn by_a_schema_that_could_take_for_ever_nothing_is_judged() {
     });
 }
 
-#[test]
-fn a_schema_is_frozen() {
-    scenario("output_schema_frozen", &["R-PRE-2", "R-PRE-6", "R-CTL-3"], Setup::outer().only(NATIVE), async |rig| {
+fn a_schema_is_frozen(harness: Harness) {
+    let setup = Setup::outer().of(harness).needing(v1::Capability::StructuredOutput);
+    scenario("output_schema_frozen", &["R-PRE-2", "R-PRE-6", "R-CTL-3"], setup, async |rig| {
         let session = rig.session().await?;
-        let native = turn(rig, &session, "t-1", SCHEMA).await?.native_session()?;
-        let respelled = SCHEMA.replace("1.50", "1.5");
-        let functions = with_schema(rig, SCHEMA).tools.unwrap_or_default().functions;
-        let others = [with_schema(rig, "{}"), with_schema(rig, &respelled), rig.configuration(functions)];
+        let native = turn(rig, &session, "t-1", PLAIN_SCHEMA).await?.native_session()?;
+        let respelled = PLAIN_SCHEMA.replace("1.5", "1.50");
+        let functions = with_schema(rig, PLAIN_SCHEMA).tools.unwrap_or_default().functions;
+        let other = r#"{"type":"object"}"#;
+        let others = [with_schema(rig, other), with_schema(rig, &respelled), rig.configuration(functions)];
         let conflict = |answer: Result<v1::Ready, Error>| {
             refusal(answer, Reason::ConfigurationConflict)
                 .at("configuration.tools.controls")
@@ -266,7 +269,7 @@ fn a_schema_is_frozen() {
         for other in others {
             conflict(rig.resume(&session, other, &native).await);
         }
-        let ready = rig.resume(&session, with_schema(rig, SCHEMA), &native).await?;
+        let ready = rig.resume(&session, with_schema(rig, PLAIN_SCHEMA), &native).await?;
         rig.turn_with(&session, &ready, "t-2", "second").await?.completed()
     });
 }

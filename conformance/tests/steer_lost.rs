@@ -123,6 +123,7 @@ fn what_a_stopped_harness_may_have_read_is_unknown(harness: Harness) {
     let rules = ["R-STE-1", "R-STE-3", "R-CAN-1", "R-CAN-4"];
     scenario("steer_lost_stopped", &rules, steering(harness).with("limits.input_write_ms = 300"), async |rig| {
         let (session, mut events, seen) = waiting(rig).await?;
+        rig.wait_for_history("look it up").await?;
         rig.harness()?.signal(process::Signal::STOP)?;
         // More than a pipe takes.
         let long = format!("turn left{}", "x".repeat(1 << 19));

@@ -63,7 +63,9 @@ fn what_is_added_to_a_turn_is_text_too(harness: Harness) {
         let requests = rig.provider.model_requests();
         assert_eq!(requests.len(), 2, "all are read at once");
         let texts = requests[1].user_texts();
-        assert_eq!(texts[texts.len() - TEXTS.len()..], TEXTS);
+        // Claude Code cuts blanks around what it reads between two answers.
+        let want = TEXTS.map(|text| if harness == Harness::ClaudeCode { text.trim() } else { text });
+        assert_eq!(texts[texts.len() - TEXTS.len()..], want);
         anyhow::ensure!(!requests[1].body.contains("the-content-of-a-file"), "a file was read: {}", requests[1].body);
         anyhow::ensure!(!rig.workspace().join("made-by-a-user").exists(), "a command ran");
         Ok(())

@@ -7,12 +7,18 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    config, events::Items, failure::Errors, functions::Calls, history, inventory::Inventory, structured::Structured,
+    config,
+    events::Items,
+    failure::Errors,
+    functions::Calls,
+    history,
+    inventory::Inventory,
+    structured::{self, Structured},
     wire::write,
 };
 use crate::{
     cleaner::Cleaner,
-    harness::{FunctionResult, NativeEnd, Proof, ProvedInputs, Report},
+    harness::{FunctionResult, NativeEnd, Proof, ProvedInputs, ProvedMessage, Report},
     native::rpc::EncodeError,
     owner::{Carried, Manner, Native, Owner},
 };
@@ -69,6 +75,14 @@ impl Conversation {
             structured: is_structured.then(Structured::default),
             interrupted: false,
             end: None,
+        }
+    }
+
+    /// An end with the answer that was asked for, where one was.
+    fn answered_with(&self, end: NativeEnd) -> (NativeEnd, Option<ProvedMessage>) {
+        match &self.structured {
+            Some(structured) => structured.end(end),
+            None => (end, None),
         }
     }
 }
@@ -145,15 +159,22 @@ impl Native for Conversation {
     /// The end of the last native turn was told, or stands in history.
     async fn ending(&self, native: &str, _cleaner: &Cleaner) -> Option<Proof> {
         if let Some(end) = self.end.clone() {
-            return Some(Proof { end, message: None, usage: None });
+            let (end, message) = self.answered_with(end);
+            return Some(Proof { end, message, usage: None });
+        }
+        // That an answer was held to fit stands in no history.
+        if self.structured.is_some() {
+            return None;
         }
         let (home, session, turn) = (self.home.clone(), self.id.clone(), native.to_owned());
         tokio::task::spawn_blocking(move || history::ending(&home, &session, &turn)).await.unwrap_or_default()
     }
 
     fn missed(&mut self, proof: Proof, out: &mut Vec<Report>) {
-        if let Some(message) = proof.message {
-            self.items.missed(message, out);
+        match (proof.message, &self.structured) {
+            (Some(message), Some(_)) => structured::publish(message, out),
+            (Some(message), None) => self.items.missed(message, out),
+            (None, _) => {}
         }
     }
 }

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::{Value, value::RawValue};
+
 use super::wire::{Assistant, Block, NativeResult, User};
-use crate::harness::{Failure, FailureCode, MessagePhase, NativeEnd, Report};
+use crate::harness::{Failure, FailureCode, MessagePhase, NativeEnd, ProvedMessage, Report};
 
 /// The tool that Claude offers for the answer.
 pub(super) const TOOL: &str = "StructuredOutput";
@@ -59,29 +61,43 @@ impl Structured {
     pub(super) fn turn_ended(&mut self, result: &NativeResult) {
         self.calls.clear();
         let candidate = self.candidate.take();
-        let is_success = !result.is_error && result.subtype == "success" && result.structured_output.is_some();
-        self.answer = match (candidate, &result.result) {
-            (Some(tool_use_id), Some(text)) if is_success => Some(Answer { tool_use_id, text: text.clone() }),
+        let is_success = !result.is_error && result.subtype == "success";
+        self.answer = match (candidate, &result.structured_output) {
+            (Some(tool_use_id), Some(output)) if is_success => {
+                Some(Answer { tool_use_id, text: native_text(result.result.as_deref(), output) })
+            }
             _ => None,
         };
     }
 
-    /// The native end of a Turn that was asked for a structured answer: publishes it, or says that a success has none.
-    pub(super) fn finish(&mut self, end: NativeEnd, out: &mut Vec<Report>) -> NativeEnd {
-        let NativeEnd::Completed { finish, at } = end else { return end };
-        let Some(Answer { tool_use_id: id, text }) = self.answer.take() else {
+    /// The native end of a Turn that was asked for a structured answer, with that answer: a success without one has failed.
+    pub(super) fn end(&self, end: NativeEnd) -> (NativeEnd, Option<ProvedMessage>) {
+        let NativeEnd::Completed { finish, at } = end else { return (end, None) };
+        let Some(Answer { tool_use_id, text }) = &self.answer else {
             let message = "Claude Code ended the Turn without the structured answer".into();
             let code = FailureCode::StructuredOutputMissing;
             let failure = Failure { code, message, http_status: None, exit: None };
-            return NativeEnd::Failed { failure, finish, at };
+            return (NativeEnd::Failed { failure, finish, at }, None);
         };
-        out.extend([
-            Report::MessageStarted { id: id.clone() },
-            Report::MessageDelta { id: id.clone(), text: text.clone() },
-            Report::MessageCompleted { id, text, phase: Some(MessagePhase::FinalAnswer) },
-        ]);
-        NativeEnd::Completed { finish, at }
+        let (id, text, phase) = (tool_use_id.clone(), text.clone(), Some(MessagePhase::FinalAnswer));
+        (NativeEnd::Completed { finish, at }, Some(ProvedMessage { id, text, phase }))
     }
+}
+
+/// A structured answer as a message, with one delta.
+pub(super) fn publish(ProvedMessage { id, text, phase }: ProvedMessage, out: &mut Vec<Report>) {
+    out.extend([
+        Report::MessageStarted { id: id.clone() },
+        Report::MessageDelta { id: id.clone(), text: text.clone() },
+        Report::MessageCompleted { id, text, phase },
+    ]);
+}
+
+/// Claude's own text of an answer. `result` is that of the last block, and so prose where the model said something behind its call.
+fn native_text(result: Option<&str>, output: &RawValue) -> String {
+    let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+    let is_answer = |text: &&str| value(output.get()).is_some_and(|answer| value(text) == Some(answer));
+    result.filter(is_answer).unwrap_or(output.get()).to_owned()
 }
 
 #[cfg(test)]

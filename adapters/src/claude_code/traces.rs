@@ -7,7 +7,7 @@ use super::{
     events::Items,
     failure::{self, Errors, Surroundings},
     functions::Calls,
-    structured::Structured,
+    structured::{self, Structured},
     wire::{self, Asked, Line, McpContent, NativeResult, SessionState, Shown, ShownPart, User},
 };
 use crate::{
@@ -75,7 +75,10 @@ impl Machines {
             Line::State(SessionState::Idle) => {
                 let of = Surroundings { interrupted: self.interrupted, bare: self.items.are_bare() };
                 let end = self.errors.end(&self.result.take().unwrap(), of, &Cleaner::default());
-                let end = if self.is_structured { self.structured.finish(end, out) } else { end };
+                let (end, answer) = if self.is_structured { self.structured.end(end) } else { (end, None) };
+                if let Some(answer) = answer {
+                    structured::publish(answer, out);
+                }
                 assert_eq!(self.items.open_work(), 0);
                 out.push(Report::Ended(end));
                 return true;

@@ -127,6 +127,11 @@ impl Inputs {
         self.open.iter().any(|input| input.phase != Phase::Held)
     }
 
+    /// Whether the word on one that was written may be lost, so that nobody can wait for it.
+    pub(crate) fn are_lost(&self) -> bool {
+        self.in_doubt && self.are_unread()
+    }
+
     /// Whether one is left.
     pub(crate) fn are_open(&self) -> bool {
         !self.open.is_empty()
@@ -216,6 +221,10 @@ mod tests {
                     told.push(format!("unread {}", inputs.are_unread()));
                     Vec::new()
                 }
+                "lost" => {
+                    told.push(format!("lost {}", inputs.are_lost()));
+                    Vec::new()
+                }
                 "unwritten" => {
                     inputs.unwritten(id);
                     Vec::new()
@@ -291,6 +300,11 @@ mod tests {
         check(&["next", "written a", "queued", "ended"], &["write a", "a written", "a refused", "b refused"]);
         check(&["next", "refused", "next", "read b"], &["write a", "a refused", "write b", "b written", "b read as n"]);
         check(&["next", "doubt", "ended", "leave"], &["write a", "a written", "b refused"]);
+        check(
+            &["doubt", "lost", "next", "lost", "read a", "lost"],
+            &["lost false", "write a", "lost true", "a written", "a read as n", "lost false"],
+        );
+        check(&["next", "lost"], &["write a", "lost false"]);
         check(&["stop", "next", "ended"], &["nothing", "a refused", "b refused"]);
     }
 

@@ -154,7 +154,11 @@ impl Stage<'_> {
             return self.break_off(false).await;
         }
         let whole = self.response.whole(ending, &self.items);
-        let status = if whole.is_ok() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+        let status = match ending {
+            Ending::Failed(failed) if is_refusal(&failed.code) => StatusCode::BAD_REQUEST,
+            Ending::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Ending::Complete(_) | Ending::Incomplete(_) => StatusCode::OK,
+        };
         self.send_whole(status, Vec::new(), whole.unwrap_or_else(|failed| failed))
     }
 
@@ -266,4 +270,8 @@ impl Stage<'_> {
             () = gone => Err(Stop::ClientGone),
         }
     }
+}
+/// Whether an error says that the request itself is at fault.
+fn is_refusal(code: &str) -> bool {
+    matches!(code, "invalid_prompt" | "context_length_exceeded")
 }

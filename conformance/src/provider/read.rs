@@ -114,6 +114,12 @@ impl Recorded {
         self.request().tool(tool).map(|tool| tool.deferred)
     }
 
+    /// The names of tools that the model knows of by their names alone, and has to search for.
+    #[must_use]
+    pub fn announced(&self) -> Vec<String> {
+        self.request().announced
+    }
+
     /// The schema that the answer is to fit.
     #[must_use]
     pub fn output_schema(&self) -> Option<Value> {

@@ -4,6 +4,7 @@
 mod bystander;
 mod call;
 mod config;
+mod controls;
 mod core;
 mod daemon;
 mod footprint;
@@ -29,6 +30,7 @@ use proto::v1;
 pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
+pub use controls::{answering_by, deferring, searching};
 pub use core::{MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
@@ -69,6 +71,9 @@ pub struct Setup {
     pub all: bool,
     /// What stands at the path of Codex.
     pub codex: Codex,
+    /// Lines of a shell's script that stand at the Harness's path instead of the real program: they get its arguments and find it
+    /// at `$REAL`.
+    pub before: Option<String>,
     /// What the Harness has to declare, and for which placement; where it does not, the scenario has nothing to show.
     pub needs: Vec<(v1::Placement, v1::Capability)>,
     /// Why the scenario runs with one Harness only, where that is the Harness's own way and not the bridge's.
@@ -106,6 +111,12 @@ impl Setup {
     #[must_use]
     pub fn with_all(self) -> Self {
         Self { all: true, ..self }
+    }
+
+    /// The same with these lines of a shell's script before the real program (see [`Setup::before`]).
+    #[must_use]
+    pub fn behind(self, lines: &str) -> Self {
+        Self { before: Some(lines.into()), ..self }
     }
 
     /// The same for a Harness that declares this on a workspace.
@@ -174,7 +185,12 @@ impl Rig {
         };
         let claude = wanted(Harness::ClaudeCode).then(place::claude).transpose()?;
         let programs = [(Harness::Codex, codex), (Harness::ClaudeCode, claude)];
-        let programs = programs.into_iter().filter_map(|(harness, program)| Some((harness, program?))).collect();
+        let programs = programs.into_iter().filter_map(|(harness, program)| Some((harness, program?)));
+        let stands = |(harness, program): (Harness, PathBuf)| match &setup.before {
+            Some(lines) if harness == setup.harness => Ok((harness, place.put_before(&program, lines)?)),
+            Some(_) | None => anyhow::Ok((harness, program)),
+        };
+        let programs = programs.map(stands).collect::<anyhow::Result<_>>()?;
         let provider = Provider::start(setup.provider).await?;
         let config = Config { programs, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
         let base_url = provider.base_url_for(setup.harness.protocol());

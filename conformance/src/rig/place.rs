@@ -1,8 +1,8 @@
 //! Where a rig lives: folders below the build's own, a socket in a short private folder, and the programs it needs.
 
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::{env, fs, io::Write as _};
 
 use anyhow::Context;
 use uuid::Uuid;
@@ -88,6 +88,15 @@ impl Place {
     pub fn event_file(&self) -> anyhow::Result<PathBuf> {
         let session = fs::read_dir(self.state().join("sessions"))?.next().context("no Session")??;
         Ok(session.path().join("turns/1.log"))
+    }
+
+    /// Writes a shell's script of these lines that finds a program at `$REAL`, and gives its path.
+    pub(super) fn put_before(&self, real: &Path, lines: &str) -> anyhow::Result<PathBuf> {
+        let path = self.root.join("before");
+        let real = real.to_str().filter(|path| !path.contains('\'')).context("a path that a shell cannot have")?;
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path)?;
+        writeln!(file, "#!/bin/sh\nREAL='{real}'\n{lines}").context("write the script before the program")?;
+        Ok(path)
     }
 
     pub(super) fn arm(&mut self, failpoints: String) -> anyhow::Result<()> {

@@ -8,6 +8,7 @@ use crate::{
     claude_code::{
         failure::{self, Surroundings},
         functions::{self, Step},
+        structured,
         wire::{
             self, ControlRequest, ControlResponse, Init, InputState, Lifecycle, Line, McpContent, SessionState, write,
         },
@@ -121,14 +122,22 @@ impl Owner<Conversation> {
 
     /// Nothing runs and nothing waits: the Turn is over, unless an input is on its way to it.
     async fn idle(&mut self) {
-        if self.inputs.are_unread() {
-            return;
+        match (self.inputs.are_unread(), self.inputs.are_lost()) {
+            (false, _) => {}
+            // The interrupt has withdrawn it, whatever was said of that.
+            (true, true) if self.native.interrupted => {}
+            // Nothing more may come of it, and nothing may be read once the Turn is over (R-STE-2).
+            (true, true) => {
+                return self.fault("it is idle, and what it said of an input cannot be read".to_owned()).await;
+            }
+            (true, false) => return,
         }
         let told = self.turn.as_ref().filter(|turn| turn.is_told()).and_then(Turn::native).map(str::to_owned);
-        let Some((native, mut end)) = told.zip(self.native.end.take()) else { return };
+        let Some((native, end)) = told.zip(self.native.end.take()) else { return };
         let mut reports = self.inputs.ended();
-        if let Some(structured) = &mut self.native.structured {
-            end = structured.finish(end, &mut reports);
+        let (end, answer) = self.native.answered_with(end);
+        if let Some(answer) = answer {
+            structured::publish(answer, &mut reports);
         }
         for report in reports {
             self.emit(report).await;

@@ -15,20 +15,15 @@ fn answer(lines: &[&str]) -> Option<(String, String)> {
             line => panic!("{line:?}"),
         }
     }
-    let mut out = Vec::new();
-    match structured.finish(NativeEnd::Completed { finish: None, at: None }, &mut out) {
-        NativeEnd::Completed { .. } => match out.pop() {
-            Some(Report::MessageCompleted { id, text, phase: Some(MessagePhase::FinalAnswer) }) => {
-                assert_eq!(out.len(), 2);
-                Some((id, text))
-            }
-            other => panic!("{other:?}"),
-        },
-        NativeEnd::Failed { failure, .. } => {
-            assert_eq!((failure.code, out.len()), (FailureCode::StructuredOutputMissing, 0));
+    match structured.end(NativeEnd::Completed { finish: None, at: None }) {
+        (NativeEnd::Completed { .. }, Some(ProvedMessage { id, text, phase: Some(MessagePhase::FinalAnswer) })) => {
+            Some((id, text))
+        }
+        (NativeEnd::Failed { failure, .. }, None) => {
+            assert_eq!(failure.code, FailureCode::StructuredOutputMissing);
             None
         }
-        end @ NativeEnd::Interrupted { .. } => panic!("{end:?}"),
+        end => panic!("{end:?}"),
     }
 }
 
@@ -60,6 +55,19 @@ fn both_lines_confirm_an_answer_and_neither_alone() {
 }
 
 #[test]
+fn prose_behind_the_call_is_not_the_answer() {
+    for other in ["after", "", "2", r#"{\"x\":2}"#] {
+        let result = RESULT.replace(r#"{\"x\":1}"#, other);
+        assert_ne!(result, RESULT);
+        assert_eq!(answer(&[CALL, SEEN, &result]), Some(("t".into(), r#"{"x":1}"#.into())), "{other}");
+    }
+    let none = RESULT.replace(r#""result":"{\"x\":1}","#, "");
+    assert_eq!(answer(&[CALL, SEEN, &none]), Some(("t".into(), r#"{"x":1}"#.into())));
+    let spelled = RESULT.replace(r#"{\"x\":1}"#, r#"{ \"x\": 1 }"#);
+    assert_eq!(answer(&[CALL, SEEN, &spelled]), Some(("t".into(), r#"{ "x": 1 }"#.into())));
+}
+
+#[test]
 fn a_later_native_turn_replaces_the_answer() {
     let second = |line: &str| line.replace("\"t\"", "\"u\"").replace("1}", "2}");
     let [call, seen, result] = [CALL, SEEN, RESULT].map(second);
@@ -68,9 +76,20 @@ fn a_later_native_turn_replaces_the_answer() {
 }
 
 #[test]
-fn other_ends_stay_as_they_are() {
+fn an_answer_is_one_message_with_one_delta() {
     let mut out = Vec::new();
+    let (id, text, phase) = ("t".to_owned(), "{}".to_owned(), Some(MessagePhase::FinalAnswer));
+    publish(ProvedMessage { id: id.clone(), text: text.clone(), phase }, &mut out);
+    let want = [
+        Report::MessageStarted { id: id.clone() },
+        Report::MessageDelta { id: id.clone(), text: text.clone() },
+        Report::MessageCompleted { id, text, phase },
+    ];
+    assert_eq!(out, want);
+}
+
+#[test]
+fn other_ends_stay_as_they_are() {
     let end = NativeEnd::Interrupted { at: None };
-    assert_eq!(Structured::default().finish(end.clone(), &mut out), end);
-    assert_eq!(out, []);
+    assert_eq!(Structured::default().end(end.clone()), (end, None));
 }

@@ -24,6 +24,9 @@ const WHILE_WORKING: [&str; 2] = [
     "\n\nThis is how Claude Code surfaces messages the user sends mid-turn",
 ];
 
+/// How the names of tools that have to be searched for are told, one on each line behind this one.
+const ANNOUNCED: &str = "The following deferred tools are now available via ToolSearch.";
+
 /// How the text behind an image begins.
 const COPY: &str = "[Image: source: ";
 
@@ -44,7 +47,7 @@ impl Request {
         let tools: Vec<_> = offered.iter().map(tool).collect();
         let searches = !tools.is_empty() && tools.iter().all(|tool| tool.kind.starts_with("web_search_"));
         let schema = tools.iter().find(|tool| tool.wire == STRUCTURED).map(|tool| tool.parameters.clone());
-        let messages = body["messages"].as_array().into_iter().flatten();
+        let messages = || body["messages"].as_array().into_iter().flatten();
         Self {
             protocol: Protocol::Messages,
             model: body["model"].as_str().unwrap_or_default().to_owned(),
@@ -52,7 +55,8 @@ impl Request {
             searches,
             instructions: blocks(&body["system"]).iter().filter_map(text).collect(),
             tools,
-            inputs: messages.flat_map(inputs).collect(),
+            announced: messages().flat_map(announced).collect(),
+            inputs: messages().flat_map(inputs).collect(),
             schema,
         }
     }
@@ -72,6 +76,23 @@ fn tool(tool: &Value) -> Tool {
         parameters: tool["input_schema"].clone(),
         deferred: tool["defer_loading"] == true,
     }
+}
+
+/// The names that a message tells of tools to be searched for.
+fn announced(message: &Value) -> Vec<String> {
+    let told = |block: &Value| -> Option<Vec<String>> {
+        let text = text(block)?;
+        let (_, behind) = text.split_once(ANNOUNCED)?;
+        let lines = behind.lines().skip(1);
+        Some(lines.take_while(|line| !line.starts_with('<')).map(|name| plain_name(name).to_owned()).collect())
+    };
+    blocks(&message["content"]).iter().filter_map(told).flatten().collect()
+}
+
+/// The name of a function without what stands before it.
+fn plain_name(wire: &str) -> &str {
+    let own = wire.strip_prefix(FOREIGN).and_then(|name| name.strip_prefix(FUNCTIONS)?.strip_prefix("__"));
+    own.unwrap_or(wire)
 }
 
 /// A content as its blocks: a text alone is one.
@@ -257,6 +278,14 @@ mod tests {
         assert_eq!(told.len(), 6);
         assert_eq!(told[4], json!({"role": "assistant", "block": {"type": "text", "text": "well"}}));
         assert_eq!(told[5]["block"]["content"], "R");
+    }
+
+    #[test]
+    fn names_to_search_for_are_told_line_by_line() {
+        let told = reminder(&format!("{ANNOUNCED} Use it:\nNotebookEdit\nmcp__functions__find"));
+        let asked =
+            json!({"role": "user", "content": [told, reminder("else\nwhere"), {"type": "text", "text": "hello"}]});
+        assert_eq!(request(&json!([asked])).announced, ["NotebookEdit", "find"]);
     }
 
     #[test]

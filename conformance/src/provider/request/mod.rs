@@ -20,6 +20,8 @@ pub(super) struct Request {
     /// The texts that stand above the conversation.
     pub(super) instructions: Vec<String>,
     pub(super) tools: Vec<Tool>,
+    /// Tools that are not offered yet, by name, for the model to search for.
+    pub(super) announced: Vec<String>,
     pub(super) inputs: Vec<Input>,
     /// The schema that the answer is to fit.
     pub(super) schema: Option<Value>,

@@ -32,6 +32,7 @@ impl Request {
             model: body["model"].as_str().unwrap_or_default().to_owned(),
             streams: true,
             searches: false,
+            announced: Vec::new(),
             instructions: instructions
                 .into_iter()
                 .chain(items.iter().filter(above).map(|item| text_of(&item["content"])))
