@@ -1,13 +1,15 @@
 //! Sessions of every Harness at once on one daemon: each sees its own and nothing of another.
 
-use conformance::rig::{Harness, Observed, Rig, Setup, scenario};
+use conformance::rig::{Harness, Observed, Rig, Setup, is_long, scenario};
 use futures_util::future::try_join_all;
 use proto::client::text_input;
 
 /// How many Sessions each Harness has.
 const SESSIONS: usize = 2;
 /// How many Turns each Session has.
-const TURNS: usize = 50;
+const TURNS: usize = 10;
+/// The same where there is more time (`RUNTIME_BRIDGE_LONG`).
+const LONG_TURNS: usize = 50;
 
 #[test]
 fn no_text_carries_the_marker_of_another_session() {
@@ -34,7 +36,8 @@ async fn turns(rig: &Rig, harness: Harness, number: usize, markers: &[String]) -
     let own = marker(harness, number);
     let session = rig.session().await?;
     let mut executor = None;
-    for turn in 0..TURNS {
+    let turns = if is_long() { LONG_TURNS } else { TURNS };
+    for turn in 0..turns {
         let ready = rig.prepare(&session, rig.configuration_of(harness, Vec::new())).await?;
         let first = executor.get_or_insert_with(|| ready.executor_id.clone()).clone();
         anyhow::ensure!(first == ready.executor_id, "the Executor of {own} was replaced");

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use conformance::for_each_harness;
-use conformance::rig::{Harness, MODEL_KEY, Observed, Process, Rig, Setup, refused, scenario};
+use conformance::rig::{Harness, Observed, Process, Rig, Setup, refused, scenario};
 use proto::client::text_input;
 use proto::v1;
 use proto::v1::event::Kind;
@@ -21,27 +21,29 @@ fn nothing_that_the_model_runs_sees_the_key() {
         &["R-SEC-2", "R-SEC-6", "R-CTL-4"],
         Setup::outer().only("Claude Code has the key in its environment until the credential gateway is there"),
         async |rig| {
+            // A key of its own: other rigs have processes of Harnesses that hold theirs in their environment.
+            let key = format!("sk-tools-canary-{}", std::process::id());
             // The pattern does not match itself, and so not the command line that it stands in.
-            let pattern = format!("{}[{}]{}", &MODEL_KEY[..9], &MODEL_KEY[9..10], &MODEL_KEY[10..]);
+            let pattern = format!("{}[{}]{}", &key[..9], &key[9..10], &key[10..]);
             let command = format!(
                 "env; cat /proc/self/environ | tr '\\0' '\\n'; tr '\\0' '\\n' </proc/$PPID/environ; \
              echo found: $(grep -alE '{pattern}' /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null); \
              echo files: $(grep -arlE '{pattern}' \"$HOME\" \"$CODEX_HOME\" . 2>/dev/null)"
             );
-            let seen = run(rig, &command).await?;
+            let seen = run(rig, &command, &key).await?;
             let output = output(&seen)?;
             assert!(output.contains("PATH="), "the environment was not shown: {output}");
             assert!(output.contains("found:\n") && output.contains("files:\n"), "{output}");
-            assert!(!format!("{:?}", seen.events).contains(MODEL_KEY), "an event has the key");
+            assert!(!format!("{:?}", seen.events).contains(&key), "an event has the key");
             for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
                 assert!(!output.contains(name), "{output}");
             }
             // It is in none of the daemon's files either: state, homes, logs.
             let mut with_key = Vec::new();
-            search(rig.place().root(), MODEL_KEY.as_bytes(), &mut with_key)?;
+            search(rig.place().root(), key.as_bytes(), &mut with_key)?;
             assert_eq!(with_key, Vec::<PathBuf>::new());
             for process in rig.family()? {
-                assert!(!process.command.contains(MODEL_KEY), "{process:?}");
+                assert!(!process.command.contains(&key), "{process:?}");
                 for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
                     assert_eq!(process.variable(name), None);
                 }
@@ -113,8 +115,7 @@ fn a_trusted_workspace_is_loaded_but_never_beside_a_key() {
     let setup = Setup::outer().with("trust_workspace = true");
     scenario("trust_granted", &["R-PLC-1"], setup, async |rig| {
         let mark = plant(rig)?;
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        assert!(info.harnesses[0].trust_workspace);
+        assert!(rig.declaration().await?.trust_workspace);
         let session = rig.session().await?;
         let prepared = rig.prepare(&session, rig.configuration(Vec::new())).await;
         refused(prepared, v1::Reason::UnsupportedConfiguration)?;
@@ -156,12 +157,14 @@ fn is_planted(process: &Process) -> bool {
     process.command == "sleep 691"
 }
 
-/// A Turn whose model runs one command.
-async fn run(rig: &Rig, command: &str) -> anyhow::Result<Observed> {
+/// A Turn whose model runs one command, with this key.
+async fn run(rig: &Rig, command: &str, key: &str) -> anyhow::Result<Observed> {
     let steps = json!([{"play": [{"shell": {"command": command, "yield_ms": 15000}}]}, {"play": [{"text": {"chunks": ["Done."]}}]}]);
     rig.provider.script(&steps.to_string())?;
     let session = rig.session().await?;
-    let seen = rig.whole_turn(&session, "t-1", "run it").await?;
+    let key = v1::Credential { name: "model".into(), value: key.into() };
+    let ready = session.prepare(rig.configuration(Vec::new()), vec![key]).await?;
+    let seen = rig.turn_with(&session, &ready, "t-1", "run it").await?;
     seen.completed()?;
     Ok(seen)
 }
