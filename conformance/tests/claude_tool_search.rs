@@ -179,6 +179,22 @@ fn a_function_that_was_not_found_can_be_called_all_the_same() {
     });
 }
 
+/// Claude Code knows of this model that it cannot be told of tools in the middle of a conversation.
+#[test]
+fn a_model_that_cannot_search_has_all_functions_from_the_start() {
+    scenario("tool_search_old_model", &["R-CTL-2", "R-CTL-4"], claude(v1::Placement::None), async |rig| {
+        rig.provider.script(&json!([calls(&[("find", "c1")]), says("Heard.")]).to_string())?;
+        let session = rig.session_nowhere().await?;
+        let model = "claude-3-5-haiku-20241022".into();
+        let configuration = nowhere(v1::ExecutionConfiguration { model, ..configuration(rig) });
+        answered(rig, &session, configuration, "t-1", &["find"]).await?;
+        let requests = rig.provider.model_requests();
+        assert_eq!(functions(&requests[0]), [("eager", false), ("find", false), ("other", false)]);
+        assert_eq!((requests[0].announced(), requests[1].output("c1")), (vec![], Some("of find".into())));
+        Ok(())
+    });
+}
+
 fn a_search_and_what_it_could_find_need_each_other(harness: Harness) {
     let rules = ["R-CAP-6", "R-PRE-1", "R-FN-1"];
     scenario("tool_search_combined", &rules, Setup::outer().of(harness), async |rig| {
