@@ -315,7 +315,7 @@ impl Rig {
     /// Waits until one of the daemon's descendants fits, and gives it.
     ///
     /// # Errors
-    /// When none does within 10 s.
+    /// When none does within 40 s.
     pub async fn wait_for_process(&self, fits: impl Fn(&Process) -> bool) -> anyhow::Result<Process> {
         process::appears(self.daemon.pid(), self.place.root(), fits).await
     }

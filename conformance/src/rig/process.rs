@@ -16,6 +16,9 @@ const MARK: &str = "RUNTIME_BRIDGE_MARK";
 /// How long what should be gone may take.
 const GONE: Duration = Duration::from_secs(10);
 
+/// How long what should come may take: a Harness has to ask its model and to start a shell before it runs a command.
+const COMES: Duration = Duration::from_secs(40);
+
 /// The time between two looks at `/proc`, which has no bell for strangers.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -160,7 +163,7 @@ pub(super) async fn others(daemon: u32, root: &Path, known: &[Process]) -> anyho
 
 /// Waits until one of a family fits; see [`family`].
 pub(super) async fn appears(daemon: u32, root: &Path, fits: impl Fn(&Process) -> bool) -> anyhow::Result<Process> {
-    let limit = Instant::now() + GONE;
+    let limit = Instant::now() + COMES;
     loop {
         let family = family(daemon, root)?;
         if let Some(found) = family.iter().find(|process| !process.zombie && fits(process)) {
