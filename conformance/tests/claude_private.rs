@@ -290,13 +290,13 @@ fn no_text_and_no_key_is_an_argument_and_the_key_is_nowhere_but_in_the_childs_en
 }
 
 #[test]
-fn without_a_key_the_preparation_fails_and_says_why() {
-    scenario("claude_no_key", &["R-PRE-1", "R-PRE-6", "R-PLC-1"], setup(), async |rig| {
+fn without_a_key_it_is_said_what_to_give_and_nothing_stays() {
+    scenario("claude_no_key", &["R-PRE-1", "R-PRE-6", "R-OBS-2"], setup(), async |rig| {
         let session = rig.session().await?;
-        let prepared = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
-        refusal(prepared, v1::Reason::PreparationFailed).says("credential `model`");
+        let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
+        refusal(refused, Reason::PreparationFailed).says("no key for its model provider").says("credential `model`");
+        rig.only(&[]).await?;
         assert_eq!(rig.provider.model_requests().len(), 0);
-        // With one the Session works.
         rig.whole_turn(&session, "t-1", "hello").await?.completed()
     });
 }

@@ -23,6 +23,9 @@ const BODY: &str = "CANARY-OF-A-BODY";
 /// How often a Harness is told to ask: once, and four times more (R-EVT-10).
 const TRIES: u32 = 5;
 
+/// In how many Sessions at once the ways to fail are played: retries wait for most of their time.
+const SESSIONS: usize = 2;
+
 /// One way to fail.
 struct Case {
     /// Names it in the prompt, by which the provider knows the request.
@@ -234,7 +237,7 @@ async fn all(rig: &Rig, cases: Vec<Case>) -> anyhow::Result<()> {
     all_seen(rig, cases).await.map(drop)
 }
 
-/// Plays each case in a Session of its own, all at once once they are prepared, and checks how the Turn failed and that the next one works.
+/// Plays the cases in a few Sessions, one after the other in each, and checks how the Turn failed and that the next one works.
 async fn all_seen(rig: &Rig, cases: Vec<Case>) -> anyhow::Result<Vec<Observed>> {
     for case in &cases {
         rig.provider.script(&format!(
@@ -242,21 +245,24 @@ async fn all_seen(rig: &Rig, cases: Vec<Case>) -> anyhow::Result<Vec<Observed>> 
             case.name, case.requests, case.play
         ))?;
     }
-    let mut sessions = Vec::new();
-    for _ in &cases {
+    let cases = &cases;
+    let mut seen: Vec<_> = try_join_all((0..SESSIONS).map(|first| async move {
         let session = rig.session().await?;
-        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
-        sessions.push((session, ready));
-    }
-    try_join_all(cases.iter().zip(&sessions).map(|(case, (session, ready))| async move {
-        let seen = rig.turn_with(session, ready, "t-1", case.name).await?;
-        failed(rig, &seen, case).context(case.name)?;
-        let next = rig.whole_turn(session, "t-2", "and again").await?;
-        next.completed().with_context(|| format!("the Turn after {}", case.name))?;
-        anyhow::ensure!(next.messages() == ["and again"], "{}: {:?}", case.name, next.messages());
-        Ok(seen)
+        let mut seen = Vec::new();
+        for (n, case) in cases.iter().enumerate().skip(first).step_by(SESSIONS) {
+            let observed = rig.whole_turn(&session, &format!("t-{n}"), case.name).await?;
+            failed(rig, &observed, case).context(case.name)?;
+            let next = rig.whole_turn(&session, &format!("t-{n}-next"), "and again").await?;
+            next.completed().with_context(|| format!("the Turn after {}", case.name))?;
+            anyhow::ensure!(next.messages() == ["and again"], "{}: {:?}", case.name, next.messages());
+            seen.push((n, observed));
+        }
+        anyhow::Ok(seen)
     }))
-    .await
+    .await?
+    .concat();
+    seen.sort_by_key(|(n, _)| *n);
+    Ok(seen.into_iter().map(|(_, observed)| observed).collect())
 }
 
 fn failed(rig: &Rig, seen: &Observed, case: &Case) -> anyhow::Result<()> {

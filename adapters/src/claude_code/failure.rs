@@ -10,9 +10,6 @@ use crate::{
 /// The provider has no room; not a status of HTTP's own.
 const OVERLOADED: u16 = 529;
 
-/// Claude Code asks for a login of its own where it has no key, which nobody here can do.
-pub(super) const NO_KEY: &str = "claude_code has no key for its provider; logins of its own are not used: prepare again with the credential `model`";
-
 /// The errors that Claude told in the model's place during one Turn.
 #[derive(Debug, Default)]
 pub(super) struct Errors {
@@ -54,14 +51,9 @@ impl Errors {
         }
         let errors = || Some(result.errors.join("; ")).filter(|errors| !errors.is_empty());
         let message = result.result.clone().or_else(errors).unwrap_or_else(|| result.subtype.clone());
-        let code = self.code(result, reason);
-        // The provider was not asked.
-        let keyless = code == FailureCode::AuthenticationError
-            && result.api_error_status.is_none()
-            && result.api_error_type.is_none();
         let failure = Failure {
-            code,
-            message: if keyless { NO_KEY.to_owned() } else { cleaner.clean(&message) },
+            code: self.code(result, reason),
+            message: cleaner.clean(&message),
             http_status: result.api_error_status,
             exit: None,
         };

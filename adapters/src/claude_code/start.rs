@@ -15,7 +15,6 @@ use super::{
     Settings, admission,
     config::{self, Folders, Unchecked},
     executor::{Conversation, Opened},
-    failure,
     inventory::Inventory,
     wire::{self, Line, write},
 };
@@ -32,6 +31,8 @@ use crate::{
 
 /// Held while a process has the Session's native history (R-PRE-4).
 const LOCK: &str = "claude.lock";
+/// Said of a process that has no key and would want a login.
+const NO_KEY: &str = "it has no key for its model provider and would ask for a login; give it the credential `model`";
 
 /// Where Claude Code keeps its state within the home of a Session.
 pub(super) fn state(home: &Path) -> PathBuf {
@@ -196,7 +197,7 @@ async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> 
                 // One of another form says nothing (R-CAP-5).
                 let account = account.and_then(|account| serde_json::from_str::<Account>(account.get()).ok());
                 if account.is_some_and(|account| account.is_anonymous()) {
-                    return Err(Trouble::Refused(failure::NO_KEY.to_owned()));
+                    return Err(Trouble::Refused(NO_KEY.to_owned()));
                 }
                 return Ok(claude_code_version);
             }
