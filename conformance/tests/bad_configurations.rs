@@ -1,5 +1,7 @@
 //! Configurations that do not fit: what the Harness does not take, what is frozen, keys and providers (R-PRE-1, R-PRE-2, R-PRE-6, R-FN-1).
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
