@@ -87,6 +87,7 @@ async fn cancelled(
     }
 }
 
+#[expect(clippy::print_stdout, reason = "it says which moments were met")]
 fn a_cancel_at_any_moment_settles_and_the_executor_goes_on(harness: Harness) {
     let rounds = if is_long() { LONG } else { ROUNDS };
     let rules = ["R-CAN-1", "R-CAN-2", "R-CAN-3", "R-CAN-5", "R-EVT-2", "R-FN-7"];
