@@ -25,7 +25,7 @@ use crate::{
         lock::LockError,
         process::{self, ExitStatus},
     },
-    owner::{Opening, Trouble, start, unstarted},
+    owner::{END_MARGIN, Opening, Trouble, start, unstarted},
     probe::Found,
 };
 
@@ -159,8 +159,11 @@ async fn look_at_schema(process: process::Launch, settings: &Settings) -> Result
     let ended = time::timeout(settings.limits.start, control.exited()).await;
     drop(stdout);
     let Ok(exit) = ended else {
+        control.end();
+        let clean = time::timeout(settings.limits.term_grace + END_MARGIN, control.exited()).await.is_ok();
         let limit = settings.limits.start.as_millis();
-        return Err(unstarted(step, format!("claude did not look at the schema within {limit} ms")));
+        let late = unstarted(step, format!("claude did not look at the schema within {limit} ms"));
+        return Err(PrepareError { clean, ..late });
     };
     match config::schema_checked(exit.status, &control.stderr_tail()) {
         Ok(()) => Ok(()),
