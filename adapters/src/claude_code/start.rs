@@ -2,7 +2,7 @@
 //! sent. Whatever fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -88,7 +88,10 @@ pub(super) async fn prepare(
             make_folders([&*apart]).map_err(|error| unstarted("schema", error.to_string()))?;
             let folders = Folders { state: &apart, ..folders };
             let environment = config::environment(configuration, &inventory, folders, None);
-            look_at_schema(process(arguments, &empty, environment), settings).await?;
+            let looked = look_at_schema(process(arguments, &empty, environment), settings).await;
+            // What it has left there nobody needs; the Session's end removes what stays.
+            let _ = fs::remove_dir_all(&apart);
+            looked?;
         }
     }
 
