@@ -39,9 +39,10 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the scenario ran with the real Harness of this kind, and passed.
-    fn proves(&self, kind: &str) -> bool {
-        self.harness == kind && self.real && self.passed && self.not_declared.is_empty()
+    /// Whether the scenario ran with the real Harness of this kind under this placement, and passed.
+    fn proves(&self, kind: &str, placement: &str) -> bool {
+        let ran = self.placements.iter().any(|bound| bound == placement);
+        ran && self.harness == kind && self.real && self.passed && self.not_declared.is_empty()
     }
 }
 
@@ -80,12 +81,13 @@ pub fn flaws(of: &v1::HarnessDeclaration) -> Vec<String> {
 /// The scenarios that a declaration names and that did not run and pass, each with what needs it.
 #[must_use]
 pub fn unproved(of: &v1::HarnessDeclaration, outcomes: &[Outcome]) -> Vec<String> {
-    let passed = |scenario: &str| {
-        named(scenario).is_some_and(|(file, name)| {
-            outcomes.iter().any(|outcome| outcome.name == name && outcome.file == file && outcome.proves(&of.kind))
+    let passed = |one: &v1::CapabilityEvidence| {
+        named(&one.scenario).is_some_and(|(file, name)| {
+            let mut named = outcomes.iter().filter(|outcome| outcome.name == name && outcome.file == file);
+            named.any(|outcome| outcome.proves(&of.kind, &one.placement))
         })
     };
-    let missing = of.evidence.iter().filter(|one| !passed(&one.scenario));
+    let missing = of.evidence.iter().filter(|one| !passed(one));
     let say = |one: &v1::CapabilityEvidence| {
         format!("{}: {:?} under {} needs {}", of.kind, one.capability(), one.placement, one.scenario)
     };
@@ -131,8 +133,9 @@ mod tests {
 
     fn outcome(file: &str, name: &str, passed: bool) -> Outcome {
         let rules = vec!["R-EVT-4".into()];
+        let placements = vec![if name == "x" { "none" } else { "workspace" }.to_owned()];
         let (name, file, harness) = (name.into(), file.into(), "codex".into());
-        Outcome { name, file, harness, real: true, rules, passed, ..Outcome::default() }
+        Outcome { name, file, harness, real: true, placements, rules, passed, ..Outcome::default() }
     }
 
     #[test]
@@ -159,6 +162,8 @@ mod tests {
         assert_eq!(ran(&[outcome("a", "x", true), of_another]), 1);
         let idle = Outcome { not_declared: vec!["usage under workspace".into()], ..outcome("b", "y", true) };
         assert_eq!(ran(&[outcome("a", "x", true), idle]), 1);
+        let elsewhere = Outcome { placements: vec!["none".into()], ..outcome("b", "y", true) };
+        assert_eq!(ran(&[outcome("a", "x", true), elsewhere]), 1);
         let outcomes = [outcome("a", "x", true), outcome("b", "y", false)];
         assert_eq!(rules(&outcomes), BTreeMap::from([("R-EVT-4", vec!["x"])]));
     }

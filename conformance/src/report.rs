@@ -35,7 +35,7 @@ pub fn page(outcomes: &[Outcome]) -> String {
     let sections = [
         "# Conformance report\n\n\
          Written by `runtime-bridge-conformance report` from a whole run of `scripts/test`, with the real Harnesses that\n\
-         `scripts/install-harnesses` brings and the bundled model provider. `scripts/test` compares it with what it sees.\n"
+         `scripts/install-harnesses` brings and the bundled model provider. `scripts/test` says where it sees another one.\n"
             .to_owned(),
         for_each(outcomes),
         of_one(outcomes),

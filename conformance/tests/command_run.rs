@@ -12,7 +12,7 @@ use std::{env, fs};
 
 use anyhow::Context;
 use conformance::provider::Provider;
-use conformance::rig::{RED_PNG, RED_PNG_URL, Setup, codex, processes, program, scenario};
+use conformance::rig::{RED_PNG, RED_PNG_URL, Setup, claude, codex, processes, program, scenario};
 use proto::v1::{self, Reason};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -121,6 +121,29 @@ fn a_text_is_answered() {
         let (out, _) = ends_with(&output, 0);
         assert!(out.contains("hello from the desk"), "{out}");
         assert!(!out.contains('\u{1b}'), "colours in a pipe: {out:?}");
+        desk.is_empty()
+    });
+}
+
+#[test]
+fn claude_code_calls_a_function_and_answers_by_a_schema() {
+    block_on(async {
+        let desk = Desk::new("claude")?;
+        desk.script("weather", "cat >/dev/null; echo snow")?;
+        fs::write(desk.root.join("weather.json"), r#"{"type":"object"}"#)?;
+        let schema = r#"{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"]}"#;
+        fs::write(desk.root.join("answer.json"), schema)?;
+        let claude = claude()?;
+        let claude = claude.to_str().context("a path that is not UTF-8")?;
+        let harness = ["run", "--harness", "claude_code", "--claude", claude, "--workspace", "work", "--isolation"];
+        let turn = ["outer", "--function", "weather=weather.json:./weather", "--schema", "answer.json", "--json"];
+        let mut command = desk.command(&[&harness[..], &turn, &["--mock", "call weather"]].concat())?;
+        let (out, _) = ends_with(&command.output().await?, 0);
+        let told: Vec<Value> = out.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let all = Value::from(told).to_string();
+        for part in ["function_result_applied", "final_answer", r#""output_matches_schema":true"#] {
+            assert!(all.contains(part), "{part} is not in {out}");
+        }
         desk.is_empty()
     });
 }

@@ -202,16 +202,21 @@ fn operations(text: &str) -> Vec<String> {
 
 /// The names of requests and notifications that are made. Each stands where it is made, or is the `method` above it.
 fn methods(text: &str) -> Vec<String> {
-    let begins = ["rpc::request(self.next_id, ", "rpc::notification(", "self.ask(", "let method = "];
-    let made = begins.iter().flat_map(|begin| text.split(begin).skip(1));
-    made.filter_map(|rest| Some(rest.trim_start().strip_prefix('"')?.split('"').next()?.to_owned())).collect()
+    // A request has its number first.
+    let requests = text.split("rpc::request(").skip(1).filter_map(|rest| Some(rest.split_once(", ")?.1));
+    let begins = ["rpc::notification(", "self.ask(", "let method = "];
+    let others = begins.iter().flat_map(|begin| text.split(begin).skip(1));
+    requests
+        .chain(others)
+        .filter_map(|rest| Some(rest.trim_start().strip_prefix('"')?.split('"').next()?.to_owned()))
+        .collect()
 }
 
 #[test]
 fn operations_and_methods_are_found() {
     let journal = "async fn one(&self) {\n self.run(move |c| ()) }\nasync fn two<T>(&self) { one() }\nasync fn three<F>(f: F) { self.run(f) }";
     assert_eq!(operations(journal), ["one", "three"]);
-    let adapter = "self.ask(Asked::Start, \"turn/start\", rpc::request(self.next_id, \"turn/start\", &params));\nself.ask(\n    \"a/b\", x);\n\
+    let adapter = "self.ask(Asked::Start, \"turn/start\", rpc::request(owner.native.next_id, \"turn/start\", &params));\nself.ask(\n    \"a/b\", x);\n\
                    rpc::notification(\"c\", &no);\nlet method = \"d/e\";\nrpc::request(id, method, params);";
     assert_eq!(methods(adapter), ["turn/start", "c", "a/b", "d/e"]);
 }

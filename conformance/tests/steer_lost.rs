@@ -144,6 +144,33 @@ fn what_a_stopped_harness_may_have_read_is_unknown(harness: Harness) {
     });
 }
 
+#[test]
+fn a_follow_up_that_is_killed_does_not_end_as_the_native_turn_before_it() {
+    let setup = steering(Harness::ClaudeCode).only("Codex reads an added input in the same native turn");
+    scenario("steer_lost_follow_up", &["R-STE-2", "R-EVT-3", "R-EVT-7", "R-CAN-6"], setup, async |rig| {
+        rig.provider.script(
+            r#"[{"match": "turn left", "play": [{"text": {"chunks": ["half an ", "answer"], "open": true}}, {"gate": "never"}]},
+                {"match": "go on", "play": [{"text": {"chunks": ["The first."]}}, {"gate": "first"}, {"complete": {"usage": {"input": 70, "cached": 30, "output": 12, "reasoning": 0}}}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go on").await?;
+        let mut seen = Observed::default();
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        session.steer("t-1", "i-1", text_input("turn left")).await?;
+        seen.until(&mut events, |kind| matches!(kind, Kind::InputWritten(_)).then_some(())).await?;
+        rig.provider.open_gate("first");
+        seen.until(&mut events, |kind| matches!(kind, Kind::InputAccepted(_)).then_some(())).await?;
+        seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        rig.harness()?.signal(process::Signal::KILL)?;
+        let seen = seen.to_the_end(&mut events).await?;
+        let end = seen.end()?;
+        assert_eq!((end.status(), end.reconciled), (TurnStatus::Failed, false), "{end:?}");
+        assert_eq!(end.failure.as_ref().map(v1::Failure::code), Some(v1::FailureCode::HarnessExited));
+        assert_eq!((seen.messages(), ends(&seen)), (vec!["The first."], vec!["accepted"]));
+        Ok(())
+    });
+}
+
 /// A Harness that reads inputs while it works.
 fn steering(harness: Harness) -> Setup {
     Setup::outer().of(harness).needing(v1::Capability::Steering)

@@ -31,15 +31,40 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
         ));
     }
     admission::declared(declaration, configuration)?;
+    model(&configuration.model)?;
     harness_config(&configuration.harness_config)?;
     let mut names = BTreeMap::new();
     for (index, function) in configuration.functions.iter().enumerate() {
         name(index, &function.name, &mut names)?;
-        description(index, function)?;
-        parameters(index, &function.parameters)?;
+        let named = |refused: NotAdmitted| NotAdmitted {
+            message: format!("{} (of the function {})", refused.message, function.name),
+            ..refused
+        };
+        description(index, function).map_err(named)?;
+        parameters(index, &function.parameters).map_err(named)?;
     }
     if let Some(schema) = &configuration.controls.output_schema {
         output_schema(schema)?;
+    }
+    Ok(())
+}
+
+/// Names that Claude Code replaces by that of another model, whatever the provider has under them.
+const ALIASES: [&str; 7] = ["best", "default", "fable", "haiku", "opus", "opusplan", "sonnet"];
+/// What it cuts from the end of a name.
+const LONG_CONTEXT: &str = "[1m]";
+
+/// Checks the name of the model: no other one is asked for in its place.
+fn model(name: &str) -> Result<(), NotAdmitted> {
+    let name = name.trim().to_ascii_lowercase();
+    if ALIASES.contains(&&*name) {
+        return Err(refused(
+            "model",
+            "is a name that claude_code replaces by that of another model; give the model's own name",
+        ));
+    }
+    if name.ends_with(LONG_CONTEXT) {
+        return Err(refused("model", format!("ends with {LONG_CONTEXT}, which claude_code does not hand on")));
     }
     Ok(())
 }

@@ -45,9 +45,11 @@ pub(super) struct Items {
 #[derive(Debug)]
 struct Message {
     id: String,
-    /// Blocks that were not told whole.
+    /// Blocks that were not told whole, by the provider's index.
     open: BTreeMap<u32, Piece>,
-    /// Behind the last block.
+    /// The block that is streamed.
+    current: Option<u32>,
+    /// Index of the next block that is told: Claude tells none of nothing but white space.
     next: u32,
 }
 
@@ -60,10 +62,12 @@ struct Untold {
 }
 
 /// A block that is streamed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Piece {
-    /// What it was reported as.
-    reported: Option<Kind>,
+    /// What it was reported as, and its index.
+    reported: Option<(Kind, u32)>,
+    /// White space before the first word of a text.
+    held: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,12 +115,12 @@ impl Items {
             Event::MessageStart { id } => {
                 self.void(out);
                 self.goes_on(out);
-                self.message = Some(Message { id, open: BTreeMap::new(), next: 0 });
+                self.message = Some(Message { id, open: BTreeMap::new(), current: None, next: 0 });
             }
             Event::BlockStart { index, block } => {
                 if let Some(message) = &mut self.message {
                     message.open.insert(index, Piece::default());
-                    message.next = message.next.max(index.saturating_add(1));
+                    message.current = Some(index);
                 }
                 match block {
                     Block::Text(text) => self.grows(index, Kind::Message, text, out),
@@ -129,7 +133,15 @@ impl Items {
                 Delta::Thinking(text) => self.grows(index, Kind::Reasoning, text, out),
                 Delta::Input(_) | Delta::Other => {}
             },
-            Event::BlockStop { .. } => {}
+            // What was not reported is nothing but white space.
+            Event::BlockStop { index } => {
+                if let Some(message) = &mut self.message {
+                    message.current = None;
+                    if message.open.get(&index).is_some_and(|piece| piece.reported.is_none()) {
+                        message.open.remove(&index);
+                    }
+                }
+            }
             // Without a reason the answer did not end; what it took is then in the counters of the `result` only.
             Event::MessageDelta { stop_reason, usage } => {
                 if let (Some(_), Some(tokens)) = (stop_reason, usage) {
@@ -147,17 +159,26 @@ impl Items {
         true
     }
 
-    /// More text of a block; the first one begins its item.
+    /// More text of a block; the first word begins its item.
     fn grows(&mut self, index: u32, kind: Kind, text: String, out: &mut Vec<Report>) {
         let Some(message) = &mut self.message else { return };
         let Some(piece) = message.open.get_mut(&index) else { return };
-        if text.is_empty() || piece.reported.is_some_and(|reported| reported != kind) {
+        if text.is_empty() || piece.reported.is_some_and(|(reported, _)| reported != kind) {
             return;
         }
-        let id = item_id(&message.id, index);
-        if piece.reported.replace(kind).is_none() {
-            out.push(started(kind, id.clone()));
-        }
+        let (at, text) = match piece.reported {
+            Some((_, at)) => (at, text),
+            None if kind == Kind::Message && text.trim_ascii().is_empty() => {
+                piece.held.push_str(&text);
+                return;
+            }
+            None => {
+                piece.reported = Some((kind, message.next));
+                out.push(started(kind, item_id(&message.id, message.next)));
+                (message.next, std::mem::take(&mut piece.held) + &text)
+            }
+        };
+        let id = item_id(&message.id, at);
         out.push(match kind {
             Kind::Message => Report::MessageDelta { id, text },
             // The provider calls it thinking, and does not tell whether it was shortened.
@@ -197,13 +218,13 @@ impl Items {
         true
     }
 
-    /// Which block of its message an `assistant` line tells: the first that was not told, or without a stream the next one.
+    /// Which block of its message an `assistant` line tells: the one that is streamed, without a stream the next one.
     fn place(&mut self, id: &str) -> (u32, Piece) {
         if let Some(message) = self.message.as_mut().filter(|message| message.id == id) {
-            return message.open.pop_first().unwrap_or_else(|| {
-                message.next += 1;
-                (message.next - 1, Piece::default())
-            });
+            let piece = message.current.and_then(|current| message.open.remove(&current)).unwrap_or_default();
+            let at = piece.reported.map_or(message.next, |(_, at)| at);
+            message.next += 1;
+            return (at, piece);
         }
         match &mut self.untold {
             Some(untold) if untold.id == id => {
@@ -219,7 +240,7 @@ impl Items {
 
     fn whole(&mut self, id: String, kind: Kind, piece: Piece, text: String, out: &mut Vec<Report>) {
         self.shown |= kind == Kind::Message && !text.is_empty();
-        if piece.reported != Some(kind) {
+        if piece.reported.map(|(reported, _)| reported) != Some(kind) {
             if text.is_empty() {
                 return;
             }
@@ -240,8 +261,8 @@ impl Items {
             return;
         }
         let streamed = |message: &Message| {
-            let pieces = message.open.iter().filter(|(_, piece)| piece.reported == Some(Kind::Message));
-            pieces.map(|(index, _)| item_id(&message.id, *index)).any(|open| open == id)
+            let reported = message.open.values().filter_map(|piece| piece.reported);
+            reported.filter(|(kind, _)| *kind == Kind::Message).any(|(_, at)| item_id(&message.id, at) == id)
         };
         if !self.message.as_ref().is_some_and(streamed) {
             out.push(started(Kind::Message, id.clone()));

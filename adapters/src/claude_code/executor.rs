@@ -100,8 +100,15 @@ impl Native for Conversation {
         self.end = None;
     }
 
+    /// Nothing of a Turn is kept for the time until the next one.
     fn settled(&mut self) {
         self.asked.clear();
+        self.begin();
+    }
+
+    /// Another native turn has begun, of which nothing is known: what ended is not the Turn's end.
+    fn read_more(&mut self) {
+        self.end = None;
     }
 
     fn submit(owner: &mut Owner<Self>) {

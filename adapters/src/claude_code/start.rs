@@ -2,7 +2,7 @@
 //! sent. Whatever fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -25,7 +25,7 @@ use crate::{
         lock::LockError,
         process::{self, ExitStatus},
     },
-    owner::{Opening, Trouble, start, unstarted},
+    owner::{END_MARGIN, Opening, Trouble, start, unstarted},
     probe::Found,
 };
 
@@ -88,7 +88,10 @@ pub(super) async fn prepare(
             make_folders([&*apart]).map_err(|error| unstarted("schema", error.to_string()))?;
             let folders = Folders { state: &apart, ..folders };
             let environment = config::environment(configuration, &inventory, folders, None);
-            look_at_schema(process(arguments, &empty, environment), settings).await?;
+            let looked = look_at_schema(process(arguments, &empty, environment), settings).await;
+            // What it has left there nobody needs; the Session's end removes what stays.
+            let _ = fs::remove_dir_all(&apart);
+            looked?;
         }
     }
 
@@ -159,8 +162,11 @@ async fn look_at_schema(process: process::Launch, settings: &Settings) -> Result
     let ended = time::timeout(settings.limits.start, control.exited()).await;
     drop(stdout);
     let Ok(exit) = ended else {
+        control.end();
+        let clean = time::timeout(settings.limits.term_grace + END_MARGIN, control.exited()).await.is_ok();
         let limit = settings.limits.start.as_millis();
-        return Err(unstarted(step, format!("claude did not look at the schema within {limit} ms")));
+        let late = unstarted(step, format!("claude did not look at the schema within {limit} ms"));
+        return Err(PrepareError { clean, ..late });
     };
     match config::schema_checked(exit.status, &control.stderr_tail()) {
         Ok(()) => Ok(()),

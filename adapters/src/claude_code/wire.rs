@@ -11,8 +11,8 @@ mod text;
 pub(super) mod write;
 
 pub(super) use message::{Assistant, Block, Delta, Event, Shown, ShownPart, Stream, Tokens, ToolResult, User};
-use text::lossy;
 pub(super) use text::lossy_option;
+use text::{lenient, lossy};
 
 /// The in-process server that holds the declared functions.
 pub(super) const SERVER: &str = "functions";
@@ -135,16 +135,21 @@ pub(super) struct NativeResult {
     /// The last text, or the structured answer, or the text of an error.
     #[serde(default, deserialize_with = "lossy_option")]
     pub(super) result: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) errors: Vec<String>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) stop_reason: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) terminal_reason: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) api_error_status: Option<u16>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) api_error_type: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) api_error: Option<String>,
     pub(super) structured_output: Option<Box<RawValue>>,
     /// Counters of each model since the last `result`; empty when nothing was measured.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) model_usage_since_last_result: BTreeMap<String, ModelUsage>,
 }
 
@@ -363,13 +368,19 @@ fn request(envelope: &Envelope<'_>) -> Result<ControlRequest, serde_json::Error>
     struct Cancelled {
         request_id: Box<RawValue>,
     }
-    let request: Request<'_> = serde_json::from_str(envelope.request.map_or("null", RawValue::get))?;
+    let request_id = typed(envelope.request_id)?;
+    let text = envelope.request.map_or("null", RawValue::get);
+    let Ok(request) = serde_json::from_str::<Request<'_>>(text) else {
+        return Ok(ControlRequest { request_id, kind: Asked::Other(String::new()) });
+    };
     let kind = match &*request.subtype {
         "mcp_message" => {
             let Rpc { method, id, params } = serde_json::from_str(request.message.map_or("null", RawValue::get))?;
             let content = match method.as_deref() {
-                Some("tools/call") => McpContent::Call(typed(params)?),
-                Some("notifications/cancelled") => McpContent::Cancelled(typed::<Cancelled>(params)?.request_id),
+                // What does not fit is refused like a method that is not known: everything is answered.
+                Some("tools/call") => typed(params).map_or(McpContent::Other, McpContent::Call),
+                Some("notifications/cancelled") => typed::<Cancelled>(params)
+                    .map_or(McpContent::Other, |cancelled| McpContent::Cancelled(cancelled.request_id)),
                 _ => McpContent::Other,
             };
             Asked::Mcp(McpMessage { server: request.server_name.unwrap_or_default().into_owned(), id, content })
@@ -379,7 +390,7 @@ fn request(envelope: &Envelope<'_>) -> Result<ControlRequest, serde_json::Error>
         "elicitation" => Asked::Elicitation,
         other => Asked::Other(other.to_owned()),
     };
-    Ok(ControlRequest { request_id: typed(envelope.request_id)?, kind })
+    Ok(ControlRequest { request_id, kind })
 }
 
 #[cfg(test)]

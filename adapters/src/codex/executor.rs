@@ -94,9 +94,14 @@ impl Native for Thread {
         self.final_error = None;
     }
 
+    /// No result of a Turn is kept for the time until the next one.
     fn settled(&mut self) {
         self.asked.clear();
+        self.calls.begin();
     }
+
+    /// It stands in the one native turn that there is.
+    fn read_more(&mut self) {}
 
     fn submit(owner: &mut Owner<Self>) {
         let Some(input) = &owner.input else { return };

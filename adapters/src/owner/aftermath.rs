@@ -64,7 +64,11 @@ impl<N: Native> Owner<N> {
             return;
         }
         let Some(found) = self.native.inputs_read(native).await else { return };
-        for report in self.inputs.proved(found) {
+        let reports = self.inputs.proved(found);
+        if reports.iter().any(|report| matches!(report, Report::InputAccepted { .. })) {
+            self.native.read_more();
+        }
+        for report in reports {
             self.emit(report).await;
         }
     }

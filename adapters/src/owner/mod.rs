@@ -32,7 +32,7 @@ use crate::{
 pub(crate) use self::{
     inputs::{Answer, Inputs},
     native::{Native, Parts, Skipped},
-    opening::{Opening, Step, Trouble, unstarted},
+    opening::{END_MARGIN, Opening, Step, Trouble, unstarted},
     turn::{Event, Manner, Timer, Turn},
 };
 
@@ -52,6 +52,8 @@ const SURPLUS_LIMIT: Duration = Duration::from_secs(5);
 const EOF_WAIT: Duration = Duration::from_secs(1);
 /// How long output is read after the exit, and an exit waited for after the output's end (R-EVT-7).
 const DRAIN: Duration = Duration::from_millis(400);
+/// The same in all: what stands in the pipe is read also where the Session takes its time with each report.
+const DRAIN_AT_MOST: Duration = Duration::from_secs(10);
 /// Between two tries to queue a line for a process that does not read.
 const QUEUE_AGAIN: Duration = Duration::from_millis(20);
 /// Orders that are taken while the Session does not take reports.
@@ -113,6 +115,8 @@ struct Life {
     exit: Option<process::Exit>,
     /// Until when output is read after the exit.
     drain_until: Option<Instant>,
+    /// The same, however much there is to be read.
+    drain_at_most: Option<Instant>,
 }
 
 /// The input of a Turn.
@@ -190,6 +194,7 @@ impl<N: Native> Owner<N> {
                 Happened::Done(background) => self.done(background).await,
                 Happened::Exited(exit) => {
                     self.life.exit = Some(exit);
+                    self.life.drain_at_most = Some(Instant::now() + DRAIN_AT_MOST);
                     // An idle process has nothing to say that anybody waits for.
                     let drain = if self.turn.is_some() { DRAIN } else { Duration::ZERO };
                     self.life.drain_until = Some(Instant::now() + drain);
@@ -459,7 +464,12 @@ impl<N: Native> Owner<N> {
         match line {
             // Cut by the end of the process: a whole message ends with a newline.
             Ok(Some(line)) if line.truncated => self.skipped.malformed += 1,
-            Ok(Some(line)) => N::message(self, &line).await,
+            Ok(Some(line)) => {
+                N::message(self, &line).await;
+                if let (Some(until), Some(most)) = (&mut self.life.drain_until, self.life.drain_at_most) {
+                    *until = most.min(Instant::now() + DRAIN);
+                }
+            }
             Ok(None) | Err(LineError::Io(_)) => self.silence(),
             Err(LineError::Spool(error)) => {
                 let message = format!("a long line of {} could not be kept: {}", N::MANNER.name, error.kind());

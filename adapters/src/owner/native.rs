@@ -24,6 +24,8 @@ pub(crate) trait Native: Sized + Send + 'static {
     fn begin(&mut self);
     /// The Turn is settled: what was asked for it needs no answer any more.
     fn settled(&mut self);
+    /// History shows that an input was read of which the process did not live to tell.
+    fn read_more(&mut self);
     /// Writes the input of the Turn.
     fn submit(owner: &mut Owner<Self>);
     /// Writes an interrupt of the native turn.

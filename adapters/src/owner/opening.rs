@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// What a failed preparation waits beyond the grace for everything to be gone.
-const END_MARGIN: Duration = Duration::from_secs(2);
+pub(crate) const END_MARGIN: Duration = Duration::from_secs(2);
 /// How long a process that closed its output may take to exit.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 

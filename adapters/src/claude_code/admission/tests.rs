@@ -112,7 +112,7 @@ fn a_description_that_would_be_cut_is_refused() {
         configuration.functions[1].description = text;
         configuration
     };
-    let want = "tools.functions[1].description: is longer than the 4096 characters (in UTF-16) that claude_code keeps";
+    let want = "tools.functions[1].description: is longer than the 4096 characters (in UTF-16) that claude_code keeps (of the function b)";
     check(&described("é".repeat(4096)), "admitted");
     check(&described("😀".repeat(2048)), "admitted");
     check(&described("d".repeat(4097)), want);
@@ -138,7 +138,7 @@ fn parameters_are_refused_with_their_function() {
         (r#"{"d":"\ud800"}"#, "has a string that is no Unicode text at $.d"),
         (r#"{"properties":{"a":1}}"#, "claude_code drops it: $.properties.a must be a schema"),
     ] {
-        check(&with(parameters), &format!("tools.functions[1].parameters: {want}"));
+        check(&with(parameters), &format!("tools.functions[1].parameters: {want} (of the function b)"));
     }
     let deep = |levels: usize| with(&format!("{}{{}}{}", r#"{"not":"#.repeat(levels), "}".repeat(levels)));
     check(&deep(127), "admitted");
@@ -171,4 +171,18 @@ fn the_system_prompt_can_be_replaced() {
     assert_eq!(harness_config("").unwrap(), NativeSettings::default());
     let foreign = Configuration { harness_config: r#"{"base_instructions":"x"}"#.into(), ..configuration() };
     check(&foreign, "harness_config: has the unknown member base_instructions; known is system_prompt");
+}
+
+#[test]
+fn names_that_stand_for_other_models_are_refused() {
+    let named = |model: &str| Configuration { model: model.into(), ..configuration() };
+    for alias in ["sonnet", "OPUS", "default", "best", " haiku ", "opusplan", "fable"] {
+        let refused = super::check(&declaration(Isolation::Outer), &named(alias)).unwrap_err();
+        assert_eq!((&*refused.field, refused.message.contains("another model")), ("model", true), "{alias}");
+    }
+    let refused = super::check(&declaration(Isolation::Outer), &named("claude-sonnet-4-5[1m]")).unwrap_err();
+    assert!(refused.message.starts_with("ends with [1m]"), "{refused}");
+    for own in ["claude-sonnet-4-5", "sonnet-of-the-house", "best-1"] {
+        assert_eq!(super::check(&declaration(Isolation::Outer), &named(own)), Ok(()), "{own}");
+    }
 }

@@ -194,3 +194,43 @@ fn usage_is_what_was_measured() {
     let models = r#""a":{"inputTokens":10,"outputTokens":4,"cacheReadInputTokens":20,"thinkingTokens":3},"b":{"inputTokens":0,"outputTokens":3,"cacheCreationInputTokens":30,"thinkingTokens":0}"#;
     check(&mut items, &[result(models), result("")], &[two]);
 }
+
+#[test]
+fn a_text_of_nothing_but_white_space_is_no_block_of_the_message() {
+    let start = event(r#"{"type":"message_start","message":{"id":"m"}}"#);
+    let begins = |index: u32| {
+        event(&format!(
+            r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"text","text":""}}}}"#
+        ))
+    };
+    let grows = |index: u32, text: &str| {
+        event(&format!(
+            r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":"{text}"}}}}"#
+        ))
+    };
+    let ends = |index: u32| event(&format!(r#"{{"type":"content_block_stop","index":{index}}}"#));
+    let whole = message("m", r#"{"type":"text","text":" hello"}"#);
+    let stop = event(r#"{"type":"message_stop"}"#);
+    // Claude tells no `assistant` line for the first block.
+    let lines = [
+        start,
+        begins(0),
+        grows(0, "\\n\\n"),
+        ends(0),
+        begins(1),
+        grows(1, " "),
+        grows(1, "hello"),
+        whole,
+        ends(1),
+        stop,
+    ];
+    check(
+        &mut Items::default(),
+        &lines,
+        &[
+            r#"MessageStarted { id: "m:0" }"#,
+            r#"MessageDelta { id: "m:0", text: " hello" }"#,
+            r#"MessageCompleted { id: "m:0", text: " hello", phase: None }"#,
+        ],
+    );
+}

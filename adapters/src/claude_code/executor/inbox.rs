@@ -42,7 +42,11 @@ impl Owner<Conversation> {
                 self.skipped.late += 1;
                 return;
             }
-            Line::Init(init) => return self.inventory(&init).await,
+            Line::Init(init) => {
+                // Another native turn of the Turn: what ended is not its end.
+                self.native.end = None;
+                return self.inventory(&init).await;
+            }
             Line::Retry(retry) => self.native.items.retried(failure::retried(&retry), &mut reports),
             Line::Denied(denied) => self.native.items.denied(&denied.tool_use_id),
             Line::Stream(stream) => {
@@ -110,7 +114,10 @@ impl Owner<Conversation> {
         }
         let reports = match state {
             InputState::Queued => self.inputs.answered(Answer::Queued),
-            InputState::Started => self.inputs.read(&command_uuid, command_uuid.clone()),
+            InputState::Started => {
+                self.native.end = None;
+                self.inputs.read(&command_uuid, command_uuid.clone())
+            }
             InputState::Cancelled => self.inputs.withdrawn(&command_uuid),
             InputState::Completed | InputState::Other => Vec::new(),
         };
@@ -133,7 +140,12 @@ impl Owner<Conversation> {
             (true, false) => return,
         }
         let told = self.turn.as_ref().filter(|turn| turn.is_told()).and_then(Turn::native).map(str::to_owned);
-        let Some((native, end)) = told.zip(self.native.end.take()) else { return };
+        let (native, end) = match (told, self.native.end.take()) {
+            (Some(native), Some(end)) => (native, end),
+            // Nothing more would come of the Turn.
+            (Some(_), None) => return self.fault("it is idle and told no end".to_owned()).await,
+            (None, _) => return,
+        };
         let mut reports = self.inputs.ended();
         let (end, answer) = self.native.answered_with(end);
         if let Some(answer) = answer {
@@ -185,7 +197,7 @@ impl Owner<Conversation> {
         }
         let told = response.response.as_ref().and_then(|told| serde_json::from_str::<Initialized>(told.get()).ok());
         let standing = match told.as_ref().map(|told| &*told.session_state) {
-            Some("idle") if self.native.end.is_some() => Standing::Over,
+            Some("idle") if self.native.end.is_some() && !self.inputs.are_unread() => Standing::Over,
             Some("running" | "requires_action") => Standing::Active,
             Some(_) | None => Standing::Silent,
         };

@@ -59,8 +59,7 @@ fn unknown_lines_are_none_and_broken_ones_an_error() {
         r#"{"type":"assistant"}"#,
         r#"{"type":"stream_event"}"#,
         r#"{"type":"user","message":{"content":[7]}}"#,
-        r#"{"type":"control_request","request_id":"r"}"#,
-        r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","message":{"method":"tools/call","id":1}}}"#,
+        r#"{"type":"control_request","request":{"subtype":"can_use_tool"}}"#,
     ] {
         assert!(read(text.as_bytes()).is_err(), "{text}");
     }
@@ -260,4 +259,29 @@ fn user_lines_tell_whose_they_are_and_why_a_tool_did_not_run() {
         let Line::User(user) = line(text) else { panic!("no user line") };
         assert_eq!((user.is_replay, user.results.len()), (is_replay, 0));
     }
+}
+
+#[test]
+fn a_request_that_does_not_fit_is_still_one_that_waits_for_an_answer() {
+    let Line::Request(request) = line(r#"{"type":"control_request","request_id":"r"}"#) else { panic!("no request") };
+    assert!(request.request_id == "r" && matches!(request.kind, Asked::Other(_)));
+    for method in ["tools/call", "notifications/cancelled"] {
+        let text = format!(
+            r#"{{"type":"control_request","request_id":"r","request":{{"subtype":"mcp_message","server_name":"functions","message":{{"method":"{method}","id":1,"params":[]}}}}}}"#
+        );
+        let Line::Request(request) = line(&text) else { panic!("no request") };
+        let Asked::Mcp(message) = request.kind else { panic!("no message of MCP") };
+        assert!(message.id.is_some() && matches!(message.content, McpContent::Other), "{text}");
+    }
+}
+
+#[test]
+fn a_result_holds_whatever_the_form_of_its_details() {
+    let Line::Result(result) = line(
+        r#"{"type":"result","subtype":"success","is_error":false,"result":"x","errors":"none","api_error_status":"none","api_error":{},"stop_reason":7,"model_usage_since_last_result":[]}"#,
+    ) else {
+        panic!("no result")
+    };
+    assert_eq!((result.result.as_deref(), result.api_error_status, result.errors.len()), (Some("x"), None, 0));
+    assert!(result.stop_reason.is_none() && result.model_usage_since_last_result.is_empty());
 }

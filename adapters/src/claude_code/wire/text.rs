@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{
-    Deserializer,
+    Deserialize as _, Deserializer,
     de::{Error, Visitor},
 };
 
@@ -35,6 +35,14 @@ pub(super) fn lossy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String
     }
 
     deserializer.deserialize_bytes(Bytes)
+}
+
+/// Reads what may be of another form than is known: it then counts as missing, and the rest of its line holds (R-CAP-5).
+pub(super) fn lenient<'de, D: Deserializer<'de>, T: Default + serde::de::DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let raw = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(raw.get()).unwrap_or_default())
 }
 
 /// The same where the text may be missing or null.
