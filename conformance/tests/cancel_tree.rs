@@ -95,11 +95,11 @@ fn nothing_outlives_the_cancel_in_the_native_sandbox() {
     let setup = Setup { isolation: Isolation::Native, ..Setup::default() };
     let setup = setup.only("Claude Code has no sandbox of its own, so there is no workspace without one around it");
     scenario("cancel_tree_native", &RULES, setup, async |rig| {
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        match info.harnesses.first().filter(|harness| !harness.available) {
-            Some(harness) => anyhow::ensure!(!harness.unavailable_reason.is_empty(), "{harness:?}"),
-            None => every_way(rig).await?,
+        let codex = rig.declaration().await?;
+        if codex.available {
+            return every_way(rig).await;
         }
+        anyhow::ensure!(!codex.unavailable_reason.is_empty(), "{codex:?}");
         Ok(())
     });
 }

@@ -13,14 +13,13 @@ use proto::v1::event::Kind;
 fn the_native_sandbox_holds_or_is_said_not_to_work() {
     let setup = Setup { isolation: Isolation::Native, ..Setup::default() };
     scenario("isolation_native", &["R-PLC-1", "R-CAP-1", "R-PRE-1"], setup, async |rig| {
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        let [declared] = &info.harnesses[..] else { anyhow::bail!("{:?}", info.harnesses) };
+        let declared = rig.declaration().await?;
         assert_eq!((declared.kind.as_str(), declared.isolation.as_str()), ("codex", "native"));
         let session = rig.session().await?;
         if !declared.available {
             // This is what there is to show on a machine without user namespaces.
             eprintln!("the native sandbox was not tried: {}", declared.unavailable_reason);
-            return says_so(rig, &session, declared).await;
+            return says_so(rig, &session, &declared).await;
         }
         // Codex lets commands write below the temp folder, where a checkout may lie; this folder is outside of both.
         let name = rig.place().root().file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -58,9 +57,8 @@ fn a_sandbox_that_does_not_work_makes_the_harness_unavailable() {
     let setup =
         Setup { isolation: Isolation::Native, codex: Codex::At(without_sandbox().unwrap()), ..Setup::default() };
     scenario("isolation_native_broken", &["R-PLC-1", "R-CAP-1", "R-PRE-1"], setup, async |rig| {
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
         let session = rig.session().await?;
-        says_so(rig, &session, &info.harnesses[0]).await
+        says_so(rig, &session, &rig.declaration().await?).await
     });
     // Where the machine isolates, the same program is good enough.
     let setup = Setup { codex: Codex::At(without_sandbox().unwrap()), ..Setup::outer() };
