@@ -146,7 +146,8 @@ fn what_a_stopped_harness_may_have_read_is_unknown(harness: Harness) {
 
 #[test]
 fn a_follow_up_that_is_killed_does_not_end_as_the_native_turn_before_it() {
-    let setup = steering(Harness::ClaudeCode).only("Codex reads an added input in the same native turn");
+    let setup = Setup { harness: Harness::ClaudeCode, ..Setup::outer() };
+    let setup = setup.only("Codex reads an added input in the same native turn");
     scenario("steer_lost_follow_up", &["R-STE-2", "R-EVT-3", "R-EVT-7", "R-CAN-6"], setup, async |rig| {
         rig.provider.script(
             r#"[{"match": "turn left", "play": [{"text": {"chunks": ["half an ", "answer"], "open": true}}, {"gate": "never"}]},
