@@ -11,7 +11,7 @@ use conformance::rig::{
     text_result,
 };
 use proto::client::{Session, TurnEvents, text_input};
-use proto::v1::{self, Reason, event::Kind};
+use proto::v1::{self, Reason};
 use serde_json::{Value, json};
 
 const SCHEMA: &str = r#"{"type":"object"}"#;
@@ -41,17 +41,6 @@ async fn in_a_call(
 
 fn with_lookup(rig: &Rig) -> v1::ExecutionConfiguration {
     rig.configuration(vec![function("lookup", SCHEMA)])
-}
-
-fn output(seen: &Observed) -> anyhow::Result<String> {
-    let text = seen.kinds().find_map(|kind| match kind {
-        Kind::ToolCompleted(v1::ToolCompleted { output: Some(v1::Content { place }), .. }) => place.clone(),
-        _ => None,
-    });
-    match text {
-        Some(v1::content::Place::Text(text)) => Ok(text),
-        other => anyhow::bail!("no output: {other:?}"),
-    }
 }
 
 /// What the descriptors of processes refer to.
@@ -177,7 +166,7 @@ fn the_environment_is_made_from_nothing() {
     scenario("claude_environment", &["R-SEC-2"], Setup { environment, ..setup() }, async |rig| {
         let (session, mut events, seen) =
             in_a_call(rig, with_lookup(rig), "env; tr '\\0' '\\n' </proc/$PPID/environ").await?;
-        let told = output(&seen)?;
+        let told = seen.tool_output()?;
         assert!(told.contains("RUNTIME_BRIDGE_MARK="), "what the model runs is not marked: {told}");
         assert!(!told.contains("canary-of"), "{told}");
         for process in rig.family()? {
@@ -332,7 +321,7 @@ fn nothing_that_a_project_or_a_user_says_is_read() {
         plant(rig.workspace())?;
         plant(&rig.place().home())?;
         let (session, mut events, seen) = in_a_call(rig, with_lookup(rig), "env; echo over").await?;
-        let told = output(&seen)?;
+        let told = seen.tool_output()?;
         assert!(told.contains("over") && !told.contains("canary-of-project"), "{told}");
         session.submit(vec![text_result("t-1", "c1", "found")]).await?;
         seen.to_the_end(&mut events).await?.completed()?;

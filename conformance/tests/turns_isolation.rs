@@ -7,7 +7,6 @@ use conformance::rig::{Codex, Isolation, Observed, Rig, Setup, codex, function, 
 use proto::client::Session;
 use proto::v1;
 use proto::v1::Reason;
-use proto::v1::event::Kind;
 
 #[test]
 fn the_native_sandbox_holds_or_is_said_not_to_work() {
@@ -40,11 +39,7 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
         session.submit(vec![text_result("t-1", "c1", "found")]).await?;
         let seen = seen.to_the_end(&mut events).await?;
         seen.completed()?;
-        let output = seen.kinds().find_map(|kind| match kind {
-            Kind::ToolCompleted(v1::ToolCompleted { output: Some(v1::Content { place }), .. }) => place.clone(),
-            _ => None,
-        });
-        let Some(v1::content::Place::Text(output)) = output else { anyhow::bail!("no output: {seen:?}") };
+        let output = seen.tool_output()?;
         assert_eq!(std::fs::read_to_string(rig.workspace().join("inside.txt"))?, "inside\n");
         assert!(std::fs::remove_file(&outside).is_err(), "the sandbox lets writes out: {output}");
         assert!(!output.contains("connected"), "the sandbox lets connections out: {output}");

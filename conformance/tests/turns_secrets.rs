@@ -9,7 +9,6 @@ use conformance::for_each_harness;
 use conformance::rig::{Harness, Observed, Process, Rig, Setup, refused, scenario};
 use proto::client::text_input;
 use proto::v1;
-use proto::v1::event::Kind;
 use serde_json::json;
 
 for_each_harness!(nobody_is_called_but_the_provider, the_configuration_of_a_workspace_starts_nothing);
@@ -31,7 +30,7 @@ fn nothing_that_the_model_runs_sees_the_key() {
              echo files: $(grep -arlE '{pattern}' \"$HOME\" \"$CODEX_HOME\" . 2>/dev/null)"
             );
             let seen = run(rig, &command, &key).await?;
-            let output = output(&seen)?;
+            let output = seen.tool_output()?;
             assert!(output.contains("PATH="), "the environment was not shown: {output}");
             assert!(output.contains("found:\n") && output.contains("files:\n"), "{output}");
             assert!(!format!("{:?}", seen.events).contains(&key), "an event has the key");
@@ -167,17 +166,6 @@ async fn run(rig: &Rig, command: &str, key: &str) -> anyhow::Result<Observed> {
     let seen = rig.turn_with(&session, &ready, "t-1", "run it").await?;
     seen.completed()?;
     Ok(seen)
-}
-
-fn output(seen: &Observed) -> anyhow::Result<String> {
-    let text = seen.kinds().find_map(|kind| match kind {
-        Kind::ToolCompleted(v1::ToolCompleted { output: Some(v1::Content { place }), .. }) => place.clone(),
-        _ => None,
-    });
-    match text {
-        Some(v1::content::Place::Text(text)) => Ok(text),
-        other => anyhow::bail!("no output: {other:?}"),
-    }
 }
 
 /// The files below a folder that hold these bytes.

@@ -1,9 +1,8 @@
 //! What the model runs may not call the bridge: its shell has the daemon's uid, and is refused all the same.
 
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Observed, Rig, Setup, program, scenario};
+use conformance::rig::{Harness, Rig, Setup, program, scenario};
 use proto::v1;
-use proto::v1::event::Kind;
 use serde_json::json;
 
 for_each_harness!(a_tool_of_the_model_is_refused_at_the_socket);
@@ -49,16 +48,5 @@ async fn ask_from_the_shell(rig: &Rig) -> anyhow::Result<String> {
     let session = rig.session().await?;
     let seen = rig.whole_turn(&session, "t-1", "ask the bridge").await?;
     seen.completed()?;
-    output(&seen)
-}
-
-fn output(seen: &Observed) -> anyhow::Result<String> {
-    let text = seen.kinds().find_map(|kind| match kind {
-        Kind::ToolCompleted(v1::ToolCompleted { output: Some(v1::Content { place }), .. }) => place.clone(),
-        _ => None,
-    });
-    match text {
-        Some(v1::content::Place::Text(text)) => Ok(text),
-        other => anyhow::bail!("no output: {other:?}"),
-    }
+    seen.tool_output()
 }

@@ -5,11 +5,11 @@ use crate::{
     harness::{
         Availability,
         Capability::{
-            self, EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
+            EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
             MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
             StructuredOutput, ToolSearch, Usage,
         },
-        Declaration, FunctionNames, Isolation, JsonFidelity, Limits, ModelProtocol, Proved, WebSearchMode,
+        Declaration, FunctionNames, Isolation, JsonFidelity, Limits, ModelProtocol, Proved, Row, WebSearchMode,
     },
     probe::Found,
 };
@@ -87,11 +87,7 @@ pub(super) const SWITCHED_OFF: &[&str] = &[
     "workflows",
 ];
 
-/// A capability with the scenario that proved it under `none`, and on a workspace.
-type Row = (Capability, Option<&'static str>, Option<&'static str>);
-
-/// Every capability that is declared, with the scenario that proved it under the placement `none` and the one that did on a workspace (R-CAP-3);
-/// where there is none, the capability is not declared for that placement.
+/// Every capability that is declared, with what proved it.
 const PROVED: &[Row] = &[
     (EnvironmentNone, Some("placement_none::none_offers"), None),
     (LocalEnvironment, None, Some("turns_tools::tool_command")),
@@ -113,11 +109,6 @@ const PROVED: &[Row] = &[
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];
 
-/// The column of a placement.
-fn proved(placement: fn(&Row) -> Option<&'static str>) -> Vec<Proved> {
-    PROVED.iter().filter_map(|row| placement(row).map(|scenario| Proved::by(row.0, scenario))).collect()
-}
-
 /// The declaration for what was found on this machine. Claude Code has no sandbox of its own, so it supports a workspace only where something
 /// around the bridge isolates it (R-PLC-1).
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
@@ -128,9 +119,9 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
         qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
         version,
         availability,
-        none: proved(|(_, none, _)| *none),
+        none: Proved::under_none(PROVED),
         workspace: match settings.isolation {
-            Isolation::Outer => proved(|(_, _, workspace)| *workspace),
+            Isolation::Outer => Proved::on_a_workspace(PROVED),
             Isolation::Native => Vec::new(),
         },
         limits: Limits {

@@ -4,11 +4,11 @@ use super::{KIND, Settings};
 use crate::harness::{
     Availability,
     Capability::{
-        self, EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
+        EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
         MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StructuredOutput,
         Usage,
     },
-    Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol, Proved,
+    Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol, Proved, Row,
 };
 use crate::probe::Found;
 
@@ -55,11 +55,7 @@ pub(super) const RESERVED: &[&str] = &[
 pub(super) const SWITCHED_OFF: &[&str] =
     &["agents", "apps", "goals", "memories", "plugins", "shell_snapshot", "skill_instructions", "user_questions"];
 
-/// A capability with the scenario that proved it under `none`, and on a workspace.
-type Row = (Capability, Option<&'static str>, Option<&'static str>);
-
-/// Every capability that is declared, with the scenario that proved it under the placement `none` and the one that did on a workspace (R-CAP-3);
-/// where there is none, the capability is not declared for that placement.
+/// Every capability that is declared, with what proved it.
 const PROVED: &[Row] = &[
     (EnvironmentNone, Some("placement_none::none_offers"), None),
     (LocalEnvironment, None, Some("turns_tools::tool_command")),
@@ -80,11 +76,6 @@ const PROVED: &[Row] = &[
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];
 
-/// The column of a placement.
-fn proved(placement: fn(&Row) -> Option<&'static str>) -> Vec<Proved> {
-    PROVED.iter().filter_map(|row| placement(row).map(|scenario| Proved::by(row.0, scenario))).collect()
-}
-
 /// The declaration for what was found on this machine.
 pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
     let Found { program, version, trouble } = found;
@@ -94,8 +85,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
         qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
         version,
         availability,
-        none: proved(|(_, none, _)| *none),
-        workspace: proved(|(_, _, workspace)| *workspace),
+        none: Proved::under_none(PROVED),
+        workspace: Proved::on_a_workspace(PROVED),
         limits: Limits {
             function_names: FunctionNames {
                 pattern: NAME_PATTERN,

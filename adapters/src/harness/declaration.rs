@@ -55,6 +55,16 @@ impl Proved {
         Self { capability, scenario }
     }
 
+    /// What the rows have under the placement `none`.
+    pub(crate) fn under_none(rows: &[Row]) -> Vec<Self> {
+        rows.iter().filter_map(|(capability, none, _)| none.map(|scenario| Self::by(*capability, scenario))).collect()
+    }
+
+    /// What the rows have on a workspace.
+    pub(crate) fn on_a_workspace(rows: &[Row]) -> Vec<Self> {
+        rows.iter().filter_map(|(capability, _, there)| there.map(|scenario| Self::by(*capability, scenario))).collect()
+    }
+
     /// The capability.
     #[must_use]
     pub const fn capability(self) -> Capability {
@@ -67,6 +77,10 @@ impl Proved {
         self.scenario
     }
 }
+
+/// A capability with the scenario that proved it under the placement `none` and the one that did on a workspace (R-CAP-3); where there is none, the
+/// capability is not declared for that placement.
+pub(crate) type Row = (Capability, Option<&'static str>, Option<&'static str>);
 
 /// Whether a Harness can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,6 +26,7 @@ mod timing;
 pub use configuration::{
     Configuration, Controls, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement, WebSearchMode,
 };
+pub(crate) use declaration::Row;
 pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, Proved};
 pub use function::{Disposition, FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};

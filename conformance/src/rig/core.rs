@@ -327,6 +327,21 @@ impl Observed {
         Ok(())
     }
 
+    /// The whole output of the first tool that ended with one.
+    ///
+    /// # Errors
+    /// When none did, or its output is too large to stand in the event.
+    pub fn tool_output(&self) -> anyhow::Result<String> {
+        let text = self.kinds().find_map(|kind| match kind {
+            Kind::ToolCompleted(v1::ToolCompleted { output: Some(v1::Content { place }), .. }) => place.clone(),
+            _ => None,
+        });
+        match text {
+            Some(v1::content::Place::Text(text)) => Ok(text),
+            other => anyhow::bail!("no output: {other:?}"),
+        }
+    }
+
     /// The texts of the completed messages that stand in their events.
     #[must_use]
     pub fn messages(&self) -> Vec<&str> {
