@@ -72,6 +72,8 @@ fn a_turn_whose_cancel_nobody_heard_is_unknown() {
         session.start(&ready, "t-1", text_input("think")).await?;
         let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
         seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        // Claude Code writes its history a little behind what it tells; a Session without one could not be resumed.
+        rig.wait_for_history(r#""text":"think""#).await?;
         rig.harness()?.signal(Signal::STOP)?;
         let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
         assert_eq!(pending.outcome(), v1::CancelOutcome::Pending);
