@@ -91,6 +91,9 @@ impl Core {
         self.get(1, "t-1").await?;
         // The Session is taken over in the middle of its Turn.
         self.bind(rig, 2).await?;
+        let credential = Some(v1::Credential { name: "model".into(), value: MODEL_KEY.into() });
+        let request = v1::UpdateCredentialRequest { assignment: Some(fence(2)), credential };
+        self.call("UpdateCredential", async |client| client.update_credential(request.clone()).await).await?;
         let request = steer(fence(2), "turn left");
         self.call("SteerTurn", async |client| client.steer_turn(request.clone()).await).await?;
         let request = progress(fence(2), 1);

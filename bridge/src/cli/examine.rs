@@ -17,12 +17,12 @@ use crate::{
     service,
 };
 
-/// Harnesses that hold the model key where the tools that they run can read it, as long as the bridge has no gateway that keeps it (R-SEC-3).
+/// Harnesses that hold the model key where the tools that they run can read it, where no gateway keeps it (R-SEC-3).
 const KEY_BESIDE_TOOLS: [&str; 1] = [claude_code::KIND];
 
 /// What that means for an operator.
 const KEY_WARNING: &str = "the model key stands in the environment of its process, and on a workspace whatever the model runs can read it; give it \
-     a key that may be seen there";
+     a key that may be seen there, or switch the gateway on";
 
 /// Why a Harness may have no workspace where another one has, and what to do.
 const NO_SANDBOX: &str = "it has no sandbox of its own, so it is not run on a workspace; set isolation to outer where the machine or the container \
@@ -40,7 +40,7 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
     let hosted = Harnesses::new(settings, keeper.as_ref().map_or_else(|_| PathBuf::new(), Clone::clone));
     let mut harnesses = Vec::new();
     for harness in hosted.by_kind().values() {
-        harnesses.push(found(harness.declare().await));
+        harnesses.push(found(harness.declare().await, settings.gateway));
     }
     hosted.drained().await;
     DoctorReport {
@@ -58,6 +58,11 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
             let problem = "tools that a model runs can call the bridge; set `refuse_tools` to true";
             Finding { value: "off".into(), problem: Some(problem.into()) }
         },
+        gateway: fine(if settings.gateway {
+            "on: no Harness holds a model key"
+        } else {
+            "off: each Harness holds its model key itself, and addresses of providers are not checked where they are connected to"
+        }),
         // Settings with a listener that may not be are none.
         loopback: settings.loopback().ok().flatten().map(|loopback| {
             fine(format!(
@@ -69,10 +74,10 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
 }
 
 /// What a declaration says of its Harness.
-fn found(of: Declaration) -> HarnessFound {
+fn found(of: Declaration, is_behind_gateway: bool) -> HarnessFound {
     let declared = vec![("none", names(&of.none)), ("workspace", names(&of.workspace))];
     let mut warnings = Vec::new();
-    if KEY_BESIDE_TOOLS.contains(&of.kind) {
+    if !is_behind_gateway && KEY_BESIDE_TOOLS.contains(&of.kind) {
         warnings.push(KEY_WARNING.to_owned());
     }
     if of.isolation == Isolation::Native && of.workspace.is_empty() {

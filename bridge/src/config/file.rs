@@ -10,7 +10,9 @@ use std::{
 use adapters::harness::{ModelProtocol, ModelProvider};
 use serde::Deserialize;
 
-use super::{AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, places, secret, value};
+use super::{
+    AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, origins, places, secret, value,
+};
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -32,6 +34,9 @@ pub(super) struct File {
     #[serde(default)]
     loopback: AskedLoopback,
     max_executors: Option<u32>,
+    gateway: Option<bool>,
+    #[serde(default)]
+    allow_origins: Vec<String>,
     #[serde(default)]
     codex: Program,
     #[serde(default)]
@@ -138,6 +143,8 @@ impl File {
             codex: self.codex.program,
             claude_code: self.claude_code.program,
             providers,
+            gateway: self.gateway.unwrap_or(true),
+            allow_origins: origins(&self.allow_origins)?,
             limits: self.limits.settle()?,
         })
     }
@@ -202,6 +209,7 @@ mod tests {
         refused("max_executors = 0", &["max_executors", "at least 1"]);
         refused("log_format = 'xml'", &["log_format", "`json` or `text`"]);
         refused("[loopback]\nport = 1", &["line 2", "port", "bearer_file"]);
+        refused("allow_origins = ['https://h', 'https://h/v1']", &["allow_origins[1]", "without a path"]);
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
         refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol", "`messages`"]);
@@ -227,7 +235,7 @@ mod tests {
         assert_eq!(settings.claude_code.as_deref(), Some(Path::new("/d")));
         assert_eq!(settings.providers["p"].provider.protocol, ModelProtocol::Messages);
         assert_eq!(settings.limits, Limits { handle_life: Duration::from_millis(5), ..Limits::default() });
-        assert!(settings.refuse_tools && !settings.trust_workspace);
+        assert!(settings.refuse_tools && settings.gateway && !settings.trust_workspace);
         let settings = parse(path, "").unwrap().settle(path).unwrap();
         assert_eq!(settings.limits, Limits::default());
     }

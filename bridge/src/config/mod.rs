@@ -11,6 +11,8 @@ use std::{
 use adapters::harness::{Isolation, ModelProvider};
 use secrecy::SecretString;
 
+use crate::gateway::{Guard, Origin};
+
 mod file;
 mod logs;
 mod loopback;
@@ -55,6 +57,10 @@ pub(crate) struct Settings {
     pub(crate) claude_code: Option<PathBuf>,
     /// Model providers that Core may name.
     pub(crate) providers: Providers,
+    /// Whether the gateway keeps model keys away from Harnesses (R-SEC-3).
+    pub(crate) gateway: bool,
+    /// Origins that the outbound guard lets through, whatever they are (R-SEC-4).
+    pub(crate) allow_origins: Vec<Origin>,
     /// Limits of waiting and size.
     pub(crate) limits: Limits,
 }
@@ -147,6 +153,12 @@ pub(crate) struct Overrides {
     /// The Claude Code program.
     #[arg(long = "claude", env = "RUNTIME_BRIDGE_CLAUDE", value_name = "PROGRAM")]
     pub(crate) claude_code: Option<PathBuf>,
+    /// Without the gateway that keeps model keys away from Harnesses: each holds its key itself.
+    #[arg(long, env = "RUNTIME_BRIDGE_NO_GATEWAY")]
+    pub(crate) no_gateway: bool,
+    /// Origin of a model provider that may be reached although it is plain or not public, such as `http://127.0.0.1:8080`; may be repeated.
+    #[arg(long = "allow-origin", env = "RUNTIME_BRIDGE_ALLOW_ORIGINS", value_delimiter = ',', value_name = "ORIGIN")]
+    pub(crate) allow_origins: Vec<String>,
     /// The keeper's program.
     #[arg(long, env = "RUNTIME_BRIDGE_KEEPER", value_name = "PROGRAM")]
     pub(crate) keeper: Option<PathBuf>,
@@ -223,6 +235,8 @@ impl Settings {
             isolation,
             codex,
             claude_code,
+            no_gateway,
+            allow_origins,
             keeper,
             log,
             log_format,
@@ -244,6 +258,10 @@ impl Settings {
         }
         self.codex = codex.or(self.codex);
         self.claude_code = claude_code.or(self.claude_code);
+        self.gateway &= !no_gateway;
+        if !allow_origins.is_empty() {
+            self.allow_origins = origins(&allow_origins)?;
+        }
         self.keeper = keeper.or(self.keeper);
         self.log = log.unwrap_or(self.log);
         if let Some(text) = log_format {
@@ -275,6 +293,12 @@ impl Settings {
         self.loopback.settle(self.isolation())
     }
 
+    /// Where requests to model providers may go. The operator's own providers are the operator's word.
+    pub(crate) fn guard(&self) -> Guard {
+        let own = self.providers.values().filter_map(|of| Origin::of(&of.provider.base_url.parse().ok()?));
+        Guard::new(self.allow_origins.iter().cloned().chain(own))
+    }
+
     /// Executors that may exist at once: at most four a core and one for each 512 MiB, at least two (R-PRE-3).
     pub(crate) fn max_executors(&self) -> u32 {
         self.max_executors.unwrap_or_else(|| {
@@ -283,6 +307,15 @@ impl Settings {
             cores.saturating_mul(4).min(u32::try_from(by_memory).unwrap_or(u32::MAX)).max(2)
         })
     }
+}
+
+fn origins(of: &[String]) -> Result<Vec<Origin>, Error> {
+    let read = |(index, text): (usize, &String)| {
+        text.parse().map_err(|error: crate::gateway::MalformedOrigin| {
+            value(&format!("allow_origins[{index}]"), error.to_string())
+        })
+    };
+    of.iter().enumerate().map(read).collect()
 }
 
 fn isolation_of(text: &str) -> Result<Isolation, Error> {

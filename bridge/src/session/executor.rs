@@ -6,11 +6,10 @@ use adapters::{
     harness::{Configuration, Executor, Order, PrepareError, Report, Resume},
     native::{environment::Mark, tree},
 };
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::{owner::Owner, supports::Supports};
+use super::{credential::Access, owner::Owner, supports::Supports};
 use crate::{
     journal::HistoryRecord,
     refusal::{Reason, Refusal},
@@ -49,7 +48,7 @@ impl Unconfirmed {
 pub(super) struct Preparing {
     pub(super) executor_id: String,
     pub(super) configuration: Arc<Configuration>,
-    pub(super) key: Option<SecretString>,
+    pub(super) access: Access,
     /// The history that it goes on with, and the instructions that were given to it last.
     pub(super) resume: Option<(Resume, Option<Vec<u8>>)>,
     pub(super) supports: Supports,
@@ -62,7 +61,7 @@ pub(super) struct Preparing {
 pub(super) struct Live {
     pub(super) executor_id: String,
     pub(super) configuration: Arc<Configuration>,
-    pub(super) key: Option<SecretString>,
+    pub(super) access: Access,
     pub(super) executor: Executor,
     /// What becomes the Session's history once a native turn has started.
     pub(super) history: HistoryRecord,
@@ -147,11 +146,6 @@ impl Slot {
 
 /// How long leftovers may take to end when they are tried again.
 const SWEEP: Duration = Duration::from_secs(2);
-
-/// Whether two keys are the same secret.
-pub(super) fn same_key(a: Option<&SecretString>, b: Option<&SecretString>) -> bool {
-    a.map(|key| key.expose_secret()) == b.map(|key| key.expose_secret())
-}
 
 impl Owner {
     /// Closes the Executor, or gives its preparation up. Its end comes as a report.

@@ -164,6 +164,7 @@ async fn with_daemon(
         workspace_root: plan.workspace.clone(),
         isolation: plan.isolation,
         trust_workspace: plan.trust_workspace,
+        provider: plan.provider.clone(),
         codex: plan.codex.clone(),
         claude_code: plan.claude_code.clone(),
     };

@@ -1,0 +1,184 @@
+//! The gateway between a client and a provider of bare sockets, which show each byte and each end.
+
+use adapters::harness::ModelProtocol;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Bench {
+    gateway: Gateway,
+    provider: TcpListener,
+}
+
+impl Bench {
+    async fn start() -> Self {
+        let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let allowed = format!("http://{}", provider.local_addr().unwrap()).parse().unwrap();
+        Self { gateway: Gateway::open(Guard::new([allowed])).await.unwrap(), provider }
+    }
+
+    fn lease(&self, protocol: ModelProtocol, key: Option<&str>) -> Lease {
+        let base_url = format!("http://{}/base", self.provider.local_addr().unwrap());
+        self.gateway.lease(&ModelProvider { protocol, base_url }, key.map(SecretString::from)).unwrap()
+    }
+
+    async fn ask(&self, lease: &Lease, head: &str, body: &str) -> Talk {
+        let path = lease.base_url().strip_prefix(&format!("http://{}", self.gateway.address())).unwrap().to_owned();
+        self.ask_path(&path, head, body).await
+    }
+
+    async fn ask_path(&self, path: &str, head: &str, body: &str) -> Talk {
+        let mut talk = Talk(TcpStream::connect(self.gateway.address()).await.unwrap());
+        let length = body.len();
+        talk.say(&format!("POST {path}{head}\r\ncontent-length: {length}\r\n\r\n{body}")).await;
+        talk
+    }
+
+    async fn asked(&self) -> Talk {
+        Talk(time::timeout(PATIENCE, self.provider.accept()).await.unwrap().unwrap().0)
+    }
+}
+
+/// One end of a connection.
+struct Talk(TcpStream);
+
+impl Talk {
+    async fn say(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// Reads until this stands at the end.
+    async fn hear(&mut self, end: &str) -> String {
+        let mut heard = Vec::new();
+        while !heard.ends_with(end.as_bytes()) {
+            let byte = time::timeout(PATIENCE, self.0.read_u8()).await.unwrap();
+            heard.push(byte.unwrap_or_else(|error| panic!("{error} behind {:?}", String::from_utf8_lossy(&heard))));
+        }
+        String::from_utf8(heard).unwrap()
+    }
+
+    /// Reads to the end of the connection.
+    async fn rest(mut self) -> String {
+        let mut heard = Vec::new();
+        // A reset is an end as well.
+        drop(time::timeout(PATIENCE, self.0.read_to_end(&mut heard)).await.unwrap());
+        String::from_utf8(heard).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_request_has_the_key_and_the_answer_comes_piece_by_piece() {
+    let bench = Bench::start().await;
+    for (protocol, key, want) in [
+        (ModelProtocol::Responses, Some("real"), "authorization: Bearer real\r\n"),
+        (ModelProtocol::Messages, Some("real"), "x-api-key: real\r\n"),
+        (ModelProtocol::Messages, None, ""),
+    ] {
+        let lease = bench.lease(protocol, key);
+        let head = "/v1/messages?beta=true HTTP/1.1\r\nhost: here\r\nauthorization: Bearer placeholder\r\nx-api-key: placeholder\r\n\
+                    connection: keep-alive, x-own\r\nx-own: 1\r\nx-other: 2";
+        let mut client = bench.ask(&lease, head, "question").await;
+        let mut provider = bench.asked().await;
+        let asked = provider.hear("question").await;
+        assert!(asked.starts_with("POST /base/v1/messages?beta=true HTTP/1.1\r\n"), "{asked}");
+        let host = format!("host: {}\r\n", bench.provider.local_addr().unwrap());
+        for part in [want, &host, "x-other: 2\r\n", "content-length: 8\r\n"] {
+            assert!(asked.contains(part), "{part:?} is not in {asked}");
+        }
+        for part in ["placeholder", "x-own", "here"] {
+            assert!(!asked.contains(part), "{part:?} is in {asked}");
+        }
+        assert_eq!(asked.contains("authorization") || asked.contains("x-api-key"), key.is_some());
+
+        provider
+            .say("HTTP/1.1 200 Fine\r\ntransfer-encoding: chunked\r\nx-id: 7\r\nkeep-alive: timeout=1\r\n\r\n")
+            .await;
+        provider.say("5\r\ndata1\r\n").await;
+        let first = client.hear("5\r\ndata1\r\n").await;
+        assert!(first.starts_with("HTTP/1.1 200") && first.contains("x-id: 7\r\n"), "{first}");
+        assert!(!first.contains("timeout=1"), "{first}");
+        // Nothing of the second is on its way before the first was there.
+        provider.say("5\r\ndata2\r\n0\r\n\r\n").await;
+        assert_eq!(client.hear("0\r\n\r\n").await, "5\r\ndata2\r\n0\r\n\r\n");
+    }
+    bench.gateway.close().await;
+}
+
+#[tokio::test]
+async fn who_breaks_off_is_seen_on_the_other_side() {
+    let bench = Bench::start().await;
+    let lease = bench.lease(ModelProtocol::Responses, Some("real"));
+    // The provider, in the middle of its answer.
+    let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h", "").await;
+    let mut provider = bench.asked().await;
+    provider.hear("\r\n\r\n").await;
+    provider.say("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
+    drop(provider);
+    let heard = client.rest().await;
+    assert!(heard.ends_with("3\r\nabc\r\n"), "{heard}");
+    // The provider, before it has answered.
+    let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h", "").await;
+    drop(bench.asked().await);
+    assert_eq!(client.rest().await, "");
+    // The client, before there is an answer, and in the middle of it.
+    let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h", "").await;
+    let mut provider = bench.asked().await;
+    provider.hear("\r\n\r\n").await;
+    drop(client);
+    assert_eq!(provider.rest().await, "");
+    let mut client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h", "").await;
+    let mut provider = bench.asked().await;
+    provider.hear("\r\n\r\n").await;
+    provider.say("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
+    client.hear("abc\r\n").await;
+    drop(client);
+    assert_eq!(provider.rest().await, "");
+}
+
+#[tokio::test]
+async fn a_route_lives_as_long_as_its_lease_and_nobody_guesses_it() {
+    let bench = Bench::start().await;
+    let lease = bench.lease(ModelProtocol::Responses, Some("real"));
+    let path = format!("/{}", lease.name.as_str());
+    lease.swap(Some("fresh".into()));
+    let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h\r\nconnection: close", "").await;
+    let mut provider = bench.asked().await;
+    let asked = provider.hear("\r\n\r\n").await;
+    assert!(asked.contains("authorization: Bearer fresh\r\n"), "{asked}");
+    provider.say("HTTP/1.1 204 Fine\r\n\r\n").await;
+    assert!(client.rest().await.starts_with("HTTP/1.1 204"));
+    let other = bench.lease(ModelProtocol::Responses, None);
+    drop(lease);
+    for unknown in [&*path, "", "/", "/..", &format!("/{}/../x", other.name.as_str())] {
+        let client = bench.ask_path(unknown, "/x HTTP/1.1\r\nhost: h\r\nconnection: close", "").await;
+        let told = client.rest().await;
+        assert!(told.starts_with("HTTP/1.1 404") && told.ends_with("\r\n\r\n"), "{unknown}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_passed_on_says_why() {
+    let bench = Bench::start().await;
+    let lease = bench.lease(ModelProtocol::Responses, Some("real"));
+    let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h\r\nconnection: close", "").await;
+    let mut provider = bench.asked().await;
+    provider.hear("\r\n\r\n").await;
+    provider.say("HTTP/1.1 307 Elsewhere\r\nlocation: http://elsewhere/\r\ncontent-length: 0\r\n\r\n").await;
+    let told = client.rest().await;
+    assert!(told.starts_with("HTTP/1.1 502") && told.contains("redirect (307)"), "{told}");
+    assert!(!told.contains("elsewhere"), "{told}");
+    assert!(lease.trouble().unwrap().contains("redirect"));
+
+    // An address that the operator did not name. A name for it is resolved, and judged by what it stands for.
+    for base_url in ["http://127.0.0.1:9/v1", "http://localhost:9/v1"] {
+        let provider = ModelProvider { protocol: ModelProtocol::Messages, base_url: base_url.into() };
+        let lease = bench.gateway.lease(&provider, Some("real".into())).unwrap();
+        let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h\r\nconnection: close", "").await;
+        let told = client.rest().await;
+        assert!(told.starts_with("HTTP/1.1 400") && told.contains("a loopback address"), "{told}");
+        assert!(lease.trouble().unwrap().contains("outbound guard"));
+    }
+}
