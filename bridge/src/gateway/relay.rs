@@ -10,15 +10,18 @@ use http::{
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
+use tokio::time::{self, Instant};
 
 use super::{
     connect::Connector,
     guard::Refused,
+    judged::Judged,
     routes::{Route, Routes},
+    stream::{self, Breach, Judge, Protocol},
 };
 
 /// What an answer is made of: the provider's own, or a text of the gateway.
-pub(super) type Body = Either<Incoming, Full<Bytes>>;
+pub(super) type Body = Either<Judged, Full<Bytes>>;
 
 /// Headers that concern one connection and not the message, beside those that `connection` names.
 const OF_THE_CONNECTION: [HeaderName; 9] = [
@@ -34,14 +37,21 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
 ];
 
 /// Headers that are the gateway's to set: the placeholder stands in one of them.
-const OF_THE_GATEWAY: [HeaderName; 4] =
-    [header::HOST, header::EXPECT, AUTHORIZATION, HeaderName::from_static("x-api-key")];
+const OF_THE_GATEWAY: [HeaderName; 5] = [
+    header::HOST,
+    header::EXPECT,
+    AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    // What is to be counted must not be packed.
+    header::ACCEPT_ENCODING,
+];
 
 /// What all connections need.
 #[derive(Debug)]
 pub(super) struct Relay {
     pub(super) routes: Arc<Routes>,
     pub(super) upstream: Client<Connector, Incoming>,
+    pub(super) limits: stream::Limits,
 }
 
 /// The provider is not there, or broke off: so does the gateway, and the Harness sees what it would have seen.
@@ -66,7 +76,14 @@ impl Relay {
         if let Some((name, value)) = route.credential() {
             head.headers.insert(name, value);
         }
-        match self.upstream.request(Request::from_parts(head, body)).await {
+        let protocol = Protocol::of_path(head.uri.path());
+        let by = Instant::now() + self.limits.first_byte;
+        let asking = self.upstream.request(Request::from_parts(head, body));
+        let Ok(answered) = time::timeout_at(by, asking).await else {
+            route.breach(Breach::FirstByte(self.limits.first_byte));
+            return Err(Broken);
+        };
+        match answered {
             Ok(answer) if answer.status().is_redirection() && answer.status() != StatusCode::NOT_MODIFIED => {
                 let text = format!(
                     "the model provider answered with a redirect ({}), which is not followed",
@@ -74,12 +91,18 @@ impl Relay {
                 );
                 Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
             }
+            Ok(answer) if is_packed(answer.headers()) => {
+                let text = "the model provider packs its answer although it was not asked to, so it cannot be counted"
+                    .to_owned();
+                Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
+            }
             Ok(answer) => {
                 route.note(None);
                 let (mut head, body) = answer.into_parts();
                 strip(&mut head.headers);
                 head.version = Version::HTTP_11;
-                Ok(Response::from_parts(head, Either::Left(body)))
+                let judge = Judge::new(protocol.filter(|_| is_stream(&head.headers)), self.limits);
+                Ok(Response::from_parts(head, Either::Left(Judged::new(body, judge, route, by))))
             }
             Err(error) => match refused(&error) {
                 // No repetition makes it right, so it gets a status that no Harness tries again.
@@ -96,6 +119,18 @@ impl Relay {
             },
         }
     }
+}
+
+/// Whether an answer is a stream of events.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+/// Whether the bytes of an answer are not the text itself.
+fn is_packed(headers: &HeaderMap) -> bool {
+    let ways = headers.get_all(header::CONTENT_ENCODING).iter();
+    ways.map(HeaderValue::as_bytes).any(|way| !way.is_empty() && !way.eq_ignore_ascii_case(b"identity"))
 }
 
 /// An unknown path is told nothing.

@@ -13,8 +13,9 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::Notify;
 
-use super::origin::Origin;
+use super::{origin::Origin, stream::Breach};
 
 /// Random bytes in a route's name: nobody guesses it.
 const NAME_BYTES: usize = 24;
@@ -47,6 +48,9 @@ pub(super) struct Route {
     key: Mutex<Option<SecretString>>,
     /// Why the gateway itself did not pass the last request on.
     trouble: Mutex<Option<String>>,
+    /// What an answer did that it may not, until somebody takes it.
+    breach: Mutex<Option<Breach>>,
+    breached: Notify,
 }
 
 /// Its base address may hold a secret in its path, so only the origin is shown.
@@ -109,6 +113,8 @@ impl Route {
             prefix: base.path().trim_end_matches('/').to_owned(),
             key: Mutex::new(key),
             trouble: Mutex::default(),
+            breach: Mutex::default(),
+            breached: Notify::new(),
         })
     }
 
@@ -151,6 +157,23 @@ impl Route {
     /// Notes why a request was not passed on, or that one was.
     pub(super) fn note(&self, trouble: Option<String>) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// Notes that an answer is cut off for this.
+    pub(super) fn breach(&self, breach: Breach) {
+        tracing::warn!(provider = %self.origin, %breach, "an answer of the model provider is cut off");
+        self.breach.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(breach);
+        self.breached.notify_one();
+    }
+
+    /// What was noted and not taken yet.
+    pub(super) fn take_breach(&self) -> Option<Breach> {
+        self.breach.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Waits until something may have been noted. Cancel safe; one may wait.
+    pub(super) async fn breached(&self) {
+        self.breached.notified().await;
     }
 
     pub(super) fn trouble(&self) -> Option<String> {

@@ -17,7 +17,7 @@ impl Bench {
     async fn start() -> Self {
         let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let allowed = format!("http://{}", provider.local_addr().unwrap()).parse().unwrap();
-        Self { gateway: Gateway::open(Guard::new([allowed])).await.unwrap(), provider }
+        Self { gateway: Gateway::open(Guard::new([allowed]), StreamLimits::default()).await.unwrap(), provider }
     }
 
     fn lease(&self, protocol: ModelProtocol, key: Option<&str>) -> Lease {
