@@ -28,7 +28,7 @@ impl Events {
         max_bytes: u64,
         mut each: impl FnMut(&[u8]) -> Result<(), Breach>,
     ) -> Result<(), Breach> {
-        if std::mem::take(&mut self.after_cr) {
+        if !bytes.is_empty() && std::mem::take(&mut self.after_cr) {
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
         }
         while let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) {
