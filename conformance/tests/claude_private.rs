@@ -280,7 +280,7 @@ fn no_text_and_no_key_is_an_argument_and_the_key_is_nowhere_but_in_the_childs_en
 
 #[test]
 fn without_a_key_it_is_said_what_to_give_and_nothing_stays() {
-    scenario("claude_no_key", &["R-PRE-1", "R-PRE-6", "R-OBS-2"], setup(), async |rig| {
+    scenario("claude_no_key", &["R-PRE-1", "R-PRE-6", "R-OBS-2"], setup().without_gateway(), async |rig| {
         let session = rig.session().await?;
         let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
         refusal(refused, Reason::PreparationFailed).says("no key for its model provider").says("credential `model`");

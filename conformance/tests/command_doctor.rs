@@ -60,8 +60,12 @@ fn claude_code_is_told_with_what_its_user_has_to_know() {
     let claude = claude().unwrap().canonicalize().unwrap();
     let path = claude.to_str().unwrap();
     let key = "the model key stands in the environment of its process";
-    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "outer"]);
-    check(&output, 0, &["claude_code", path, "2.1.332", key, "tool_search", "local_environment"]);
+    let arguments = ["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "outer"];
+    let output = doctor(&folder, &[&arguments[..], &["--no-gateway"]].concat());
+    check(&output, 0, &["claude_code", path, "2.1.332", key, "gateway     off", "tool_search", "local_environment"]);
+    let output = doctor(&folder, &arguments);
+    check(&output, 0, &["claude_code", "gateway     on"]);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(key));
     // Without a sandbox of its own it has no workspace, and that is said.
     let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "native"]);
     check(&output, 0, &["workspace nothing", "no sandbox of its own", "set isolation to outer"]);
@@ -111,7 +115,7 @@ fn saying(folder: &Path, name: &str, script: &str) -> PathBuf {
 fn claude_code_is_told_with_its_version_its_isolation_and_where_its_key_is() {
     let folder = folder("claude");
     // Only Claude Code is looked at.
-    fs::write(folder.join("config.toml"), "codex.program = \"/nonexistent/codex\"\n").unwrap();
+    fs::write(folder.join("config.toml"), "gateway = false\ncodex.program = \"/nonexistent/codex\"\n").unwrap();
     let told = |program: &Path, isolation: &str| {
         let arguments = ["--config", "config.toml", "--isolation", isolation, "--claude", program.to_str().unwrap()];
         doctor(&folder, &arguments)

@@ -97,7 +97,7 @@ fn preparation(rig: &Rig, session: &proto::client::Session, key: &str) -> v1::Pr
 
 #[test]
 fn a_newer_credential_on_a_full_disk_leaves_the_executor_that_is_there() {
-    scenario("storage_credential", &["R-DUR-4", "R-PRE-6"], small(), async |rig| {
+    scenario("storage_credential", &["R-DUR-4", "R-PRE-6"], small().without_gateway(), async |rig| {
         let session = rig.session().await?;
         let client = rig.client().await?;
         let first = client.prepare(preparation(rig, &session, "sk-one")).await?;

@@ -205,9 +205,10 @@ fn a_slow_answer_is_an_answer(harness: Harness) {
 }
 
 fn a_provider_that_does_not_listen_fails_the_turn(harness: Harness) {
-    scenario("provider_absent", &["R-EVT-5", "R-EVT-10"], Setup::outer().of(harness), async |rig| {
-        // A port of loopback that was free a moment ago.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    // A port of loopback that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let setup = Setup::outer().of(harness).with(&format!("allow_origins = [\"http://127.0.0.1:{port}\"]"));
+    scenario("provider_absent", &["R-EVT-5", "R-EVT-10"], setup, async |rig| {
         let session = rig.session().await?;
         let configuration =
             conformance::rig::configuration(rig.kind(), &format!("http://127.0.0.1:{port}/v1"), Vec::new());

@@ -26,8 +26,7 @@ pub(super) struct File {
     #[serde(default)]
     workspace_roots: Vec<PathBuf>,
     isolation: Option<String>,
-    #[serde(default)]
-    trust_workspace: bool,
+    trust_workspace: Option<bool>,
     keeper: Option<PathBuf>,
     log: Option<String>,
     log_format: Option<String>,
@@ -235,7 +234,7 @@ mod tests {
         assert_eq!(settings.claude_code.as_deref(), Some(Path::new("/d")));
         assert_eq!(settings.providers["p"].provider.protocol, ModelProtocol::Messages);
         assert_eq!(settings.limits, Limits { handle_life: Duration::from_millis(5), ..Limits::default() });
-        assert!(settings.refuse_tools && settings.gateway && !settings.trust_workspace);
+        assert!(settings.refuse_tools && settings.gateway && settings.trust_workspace.is_none());
         let settings = parse(path, "").unwrap().settle(path).unwrap();
         assert_eq!(settings.limits, Limits::default());
     }

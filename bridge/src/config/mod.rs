@@ -39,8 +39,8 @@ pub(crate) struct Settings {
     pub(crate) workspace_roots: Vec<PathBuf>,
     /// Who isolates a Harness; `None` decides by whether this is a container.
     pub(crate) isolation: Option<Isolation>,
-    /// Whether a Harness loads the project's own configuration.
-    pub(crate) trust_workspace: bool,
+    /// Whether a Harness loads the project's own configuration; `None` decides by what that could do.
+    pub(crate) trust_workspace: Option<bool>,
     /// The keeper's program; `None` looks beside the daemon.
     pub(crate) keeper: Option<PathBuf>,
     /// Filter of the logs.
@@ -282,6 +282,12 @@ impl Settings {
     /// Who isolates Harnesses on this machine.
     pub(crate) fn isolation(&self) -> Isolation {
         self.isolation.unwrap_or_else(|| if places::is_container() { Isolation::Outer } else { Isolation::Native })
+    }
+
+    /// Whether a Harness loads the project's own configuration: where it holds no key that such a configuration could send elsewhere, and somebody
+    /// else keeps it apart (R-PLC-1).
+    pub(crate) fn trusts_workspace(&self) -> bool {
+        self.trust_workspace.unwrap_or(self.gateway && self.isolation() == Isolation::Outer)
     }
 
     /// The plain listener on loopback, where one is asked for. The bearer is read anew.

@@ -138,6 +138,12 @@ impl Setup {
         Self { only: Some(reason), ..self }
     }
 
+    /// The same without the credential gateway: the Harness holds the model key itself.
+    #[must_use]
+    pub fn without_gateway(self) -> Self {
+        Self { more: format!("gateway = false\n{}", self.more), ..self }
+    }
+
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -249,6 +255,17 @@ impl Rig {
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Where the daemon's gateway listens.
+    ///
+    /// # Errors
+    /// When it says nothing of one.
+    pub fn gateway(&self) -> anyhow::Result<std::net::SocketAddr> {
+        let logs = self.daemon.logs();
+        let said = logs.iter().rev().find(|line| line["message"] == "the gateway listens");
+        let address = said.and_then(|line| line["address"].as_str()).context("the daemon has no gateway")?;
+        Ok(address.parse()?)
     }
 
     /// The directory in which the model works.
