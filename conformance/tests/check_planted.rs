@@ -18,12 +18,14 @@ const RULES: [&str; 12] = [
 #[test]
 fn nothing_is_found_in_the_daemon_as_it_is() {
     scenario("check_plain", &RULES, Setup::outer(), async |rig| {
+        let port = rig.give_way().await?;
         let output = Command::new(env!("CARGO_BIN_EXE_runtime-bridge-conformance"))
             .arg("check")
             .arg("--endpoint")
             .arg(format!("unix:{}", rig.place().socket().display()))
             .arg("--workspace")
             .arg(rig.workspace())
+            .args(["--provider-port", &port.to_string()])
             .output()?;
         let told = String::from_utf8(output.stdout)?;
         anyhow::ensure!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
@@ -59,14 +61,15 @@ fn a_forgotten_conflict_is_found() {
 
 fn planted(name: &str, planted: Option<Planted>, want: &'static [&'static str]) {
     scenario(name, &RULES, Setup::outer(), async |rig| {
-        let report = through(rig, planted).await?;
+        let port = rig.give_way().await?;
+        let report = through(rig, port, planted).await?;
         let judged = report.judgements.iter().all(|one| !matches!(one.verdict, Verdict::Unjudged(_)));
         anyhow::ensure!(judged && report.failed() == BTreeSet::from_iter(want.iter().copied()), "{report}");
         Ok(())
     });
 }
 
-async fn through(rig: &Rig, planted: Option<Planted>) -> anyhow::Result<Report> {
+async fn through(rig: &Rig, port: u16, planted: Option<Planted>) -> anyhow::Result<Report> {
     let front = rig.place().socket().with_extension("proxy");
     let proxy = Proxy::start(&front, rig.place().socket(), planted).await?;
     let subject = Subject {
@@ -74,6 +77,7 @@ async fn through(rig: &Rig, planted: Option<Planted>) -> anyhow::Result<Report> 
         workspace: rig.workspace().to_owned(),
         harness: "codex".into(),
         model: None,
+        provider_port: port,
     };
     let report = check(&subject).await?;
     proxy.stop().await;

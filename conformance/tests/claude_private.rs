@@ -231,8 +231,8 @@ fn marked(rig: &Rig) -> v1::ExecutionConfiguration {
 }
 
 #[test]
-fn no_text_and_no_key_is_an_argument_and_the_key_is_nowhere_but_in_the_childs_environment() {
-    let rules = ["R-SEC-6", "R-SEC-2", "R-PRE-6", "R-EVT-5"];
+fn no_text_is_an_argument_and_the_key_is_nowhere() {
+    let rules = ["R-SEC-6", "R-SEC-3", "R-SEC-2", "R-PRE-6", "R-EVT-5"];
     scenario("claude_key", &rules, setup().with("log = \"debug\""), async |rig| {
         let (session, mut events, seen) = in_a_call(rig, marked(rig), "true").await?;
         let body = rig.provider.model_requests()[0].body.clone();
@@ -245,9 +245,7 @@ fn no_text_and_no_key_is_an_argument_and_the_key_is_nowhere_but_in_the_childs_en
                 assert!(!process.command.contains(text), "{text} is an argument of {process:#?}");
             }
         }
-        // Claude Code has it, and the keeper that hands it over.
-        let (mut shown, harness) = (family.clone(), rig.harness()?);
-        shown.retain(|process| process.shows(MODEL_KEY) && process.pid != harness.pid && process.pid != harness.parent);
+        let shown: Vec<_> = family.iter().filter(|process| process.shows(MODEL_KEY)).collect();
         assert!(shown.is_empty(), "the key is in the environment of {shown:#?}");
         assert_eq!(holders(rig.place().root(), MODEL_KEY.as_bytes())?, [] as [PathBuf; 0]);
         session.submit(vec![text_result("t-1", "c1", "42")]).await?;

@@ -205,10 +205,9 @@ fn a_slow_answer_is_an_answer(harness: Harness) {
 }
 
 fn a_provider_that_does_not_listen_fails_the_turn(harness: Harness) {
-    // A port of loopback that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let setup = Setup::outer().of(harness).with(&format!("allow_origins = [\"http://127.0.0.1:{port}\"]"));
-    scenario("provider_absent", &["R-EVT-5", "R-EVT-10"], setup, async |rig| {
+    scenario("provider_absent", &["R-EVT-5", "R-EVT-10"], Setup::outer().of(harness), async |rig| {
+        // A port of loopback where nobody is any more.
+        let port = rig.give_way().await?;
         let session = rig.session().await?;
         let configuration =
             conformance::rig::configuration(rig.kind(), &format!("http://127.0.0.1:{port}/v1"), Vec::new());

@@ -1,6 +1,11 @@
 //! One request on its way through: found by its path, given the key, passed on and answered as the provider answers, piece by piece.
 
-use std::{error::Error as _, sync::Arc};
+use std::{
+    error::Error as _,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use bytes::Bytes;
 use http::{
@@ -8,7 +13,7 @@ use http::{
     header::{self, AUTHORIZATION, CONTENT_TYPE},
 };
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::client::legacy::Client;
 
 use super::{
@@ -18,7 +23,10 @@ use super::{
 };
 
 /// What an answer is made of: the provider's own, or a text of the gateway.
-pub(super) type Body = Either<Incoming, Full<Bytes>>;
+pub(super) type Body = Either<Passing, Full<Bytes>>;
+
+/// The requests of one route. They share connections with those of no other.
+pub(super) type Upstream = Client<Connector, Incoming>;
 
 /// Headers that concern one connection and not the message, beside those that `connection` names.
 const OF_THE_CONNECTION: [HeaderName; 9] = [
@@ -37,11 +45,40 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
 const OF_THE_GATEWAY: [HeaderName; 4] =
     [header::HOST, header::EXPECT, AUTHORIZATION, HeaderName::from_static("x-api-key")];
 
-/// What all connections need.
+/// An answer of a provider, as it comes.
 #[derive(Debug)]
-pub(super) struct Relay {
-    pub(super) routes: Arc<Routes>,
-    pub(super) upstream: Client<Connector, Incoming>,
+pub(super) struct Passing {
+    body: Incoming,
+    /// The provider broke off.
+    broken: Option<hyper::Error>,
+}
+
+impl hyper::body::Body for Passing {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(broken) = self.broken.take() {
+            return Poll::Ready(Some(Err(broken)));
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(Err(broken))) => {
+                // ORDER: what came before it goes out first. An error makes hyper drop what it has not written yet, a pause makes it write.
+                self.broken = Some(broken);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            frame => frame,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.broken.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The provider is not there, or broke off: so does the gateway, and the Harness sees what it would have seen.
@@ -49,52 +86,50 @@ pub(super) struct Relay {
 #[error("the model provider did not answer")]
 pub(super) struct Broken;
 
-impl Relay {
-    /// Passes a request on. A dropped future, and a dropped body, drop the request to the provider.
-    pub(super) async fn pass(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
-        let Some((route, rest)) = self.routes.find(request.uri().path()) else { return Ok(nothing()) };
-        let Some(target) = route.target(rest, request.uri().query()) else { return Ok(nothing()) };
-        let (mut head, body) = request.into_parts();
-        head.uri = target;
-        // Of the connection to the Harness; the other one has its own.
-        head.version = Version::HTTP_11;
-        head.extensions.clear();
-        strip(&mut head.headers);
-        for name in OF_THE_GATEWAY {
-            head.headers.remove(name);
+/// Passes a request on. A dropped future, and a dropped body, drop the request to the provider.
+pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+    let Some((route, rest)) = routes.find(request.uri().path()) else { return Ok(nothing()) };
+    let Some(target) = route.target(rest, request.uri().query()) else { return Ok(nothing()) };
+    let (mut head, body) = request.into_parts();
+    head.uri = target;
+    // Of the connection to the Harness; the other one has its own.
+    head.version = Version::HTTP_11;
+    head.extensions.clear();
+    strip(&mut head.headers);
+    for name in OF_THE_GATEWAY {
+        head.headers.remove(name);
+    }
+    if let Some((name, value)) = route.credential() {
+        head.headers.insert(name, value);
+    }
+    match route.upstream().request(Request::from_parts(head, body)).await {
+        Ok(answer) if answer.status().is_redirection() && answer.status() != StatusCode::NOT_MODIFIED => {
+            let text = format!(
+                "the model provider answered with a redirect ({}), which is not followed",
+                answer.status().as_u16()
+            );
+            Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
         }
-        if let Some((name, value)) = route.credential() {
-            head.headers.insert(name, value);
+        Ok(answer) => {
+            route.note(None);
+            let (mut head, body) = answer.into_parts();
+            strip(&mut head.headers);
+            head.version = Version::HTTP_11;
+            Ok(Response::from_parts(head, Either::Left(Passing { body, broken: None })))
         }
-        match self.upstream.request(Request::from_parts(head, body)).await {
-            Ok(answer) if answer.status().is_redirection() && answer.status() != StatusCode::NOT_MODIFIED => {
-                let text = format!(
-                    "the model provider answered with a redirect ({}), which is not followed",
-                    answer.status().as_u16()
-                );
-                Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
+        Err(error) => match refused(&error) {
+            // No repetition makes it right, so it gets a status that no Harness tries again.
+            Some(refused) => {
+                let text = format!("the bridge's outbound guard refused the model provider: {refused}");
+                Ok(own(&route, StatusCode::BAD_REQUEST, "invalid_request_error", text))
             }
-            Ok(answer) => {
+            None => {
+                let text = chain(&error);
+                tracing::warn!(provider = %route.origin(), error = text, "a request did not reach the model provider");
                 route.note(None);
-                let (mut head, body) = answer.into_parts();
-                strip(&mut head.headers);
-                head.version = Version::HTTP_11;
-                Ok(Response::from_parts(head, Either::Left(body)))
+                Err(Broken)
             }
-            Err(error) => match refused(&error) {
-                // No repetition makes it right, so it gets a status that no Harness tries again.
-                Some(refused) => {
-                    let text = format!("the bridge's outbound guard refused the model provider: {refused}");
-                    Ok(own(&route, StatusCode::BAD_REQUEST, "invalid_request_error", text))
-                }
-                None => {
-                    let text = chain(&error);
-                    tracing::warn!(provider = %route.origin(), error = text, "a request did not reach the model provider");
-                    route.note(None);
-                    Err(Broken)
-                }
-            },
-        }
+        },
     }
 }
 

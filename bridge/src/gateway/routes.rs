@@ -14,7 +14,7 @@ use http::{
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::origin::Origin;
+use super::{origin::Origin, relay::Upstream};
 
 /// Random bytes in a route's name: nobody guesses it.
 const NAME_BYTES: usize = 24;
@@ -45,6 +45,7 @@ pub(super) struct Route {
     /// The path of the base address, without a slash at its end.
     prefix: String,
     key: Mutex<Option<SecretString>>,
+    upstream: Upstream,
     /// Why the gateway itself did not pass the last request on.
     trouble: Mutex<Option<String>>,
 }
@@ -100,7 +101,12 @@ impl Name {
 
 impl Route {
     /// A route to a base address; none where the address has no origin.
-    pub(super) fn new(protocol: ModelProtocol, base: &Uri, key: Option<SecretString>) -> Option<Self> {
+    pub(super) fn new(
+        protocol: ModelProtocol,
+        base: &Uri,
+        key: Option<SecretString>,
+        upstream: Upstream,
+    ) -> Option<Self> {
         Some(Self {
             protocol,
             origin: Origin::of(base)?,
@@ -108,8 +114,13 @@ impl Route {
             authority: base.authority()?.clone(),
             prefix: base.path().trim_end_matches('/').to_owned(),
             key: Mutex::new(key),
+            upstream,
             trouble: Mutex::default(),
         })
+    }
+
+    pub(super) fn upstream(&self) -> &Upstream {
+        &self.upstream
     }
 
     pub(super) fn origin(&self) -> &Origin {
@@ -167,10 +178,21 @@ fn leaves(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+
+    use super::{
+        super::{connect::Connector, guard::Guard},
+        *,
+    };
+
+    fn made(protocol: ModelProtocol, base: &str, key: Option<&str>) -> Route {
+        let connector = Connector::new(Guard::default());
+        let upstream = Client::builder(TokioExecutor::new()).build(connector);
+        Route::new(protocol, &base.parse().unwrap(), key.map(SecretString::from), upstream).unwrap()
+    }
 
     fn route(base: &str) -> Route {
-        Route::new(ModelProtocol::Responses, &base.parse().unwrap(), None).unwrap()
+        made(ModelProtocol::Responses, base, None)
     }
 
     #[test]
@@ -198,10 +220,9 @@ mod tests {
         let sent = |route: &Route| {
             route.credential().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
         };
-        let base: Uri = "https://h".parse().unwrap();
-        let responses = Route::new(ModelProtocol::Responses, &base, Some("k-1".into())).unwrap();
+        let responses = made(ModelProtocol::Responses, "https://h", Some("k-1"));
         assert_eq!(sent(&responses).as_deref(), Some("authorization: Bearer k-1"));
-        let messages = Route::new(ModelProtocol::Messages, &base, Some("k-1".into())).unwrap();
+        let messages = made(ModelProtocol::Messages, "https://h", Some("k-1"));
         assert_eq!(sent(&messages).as_deref(), Some("x-api-key: k-1"));
         messages.swap(Some("schlüssel".into()));
         assert_eq!(sent(&messages).as_deref(), Some("x-api-key: schlüssel"));
@@ -212,9 +233,7 @@ mod tests {
     #[test]
     fn names_and_keys_are_shown_to_nobody() {
         let routes = Routes::default();
-        let route =
-            Route::new(ModelProtocol::Messages, &"https://h/canary".parse().unwrap(), Some("canary".into())).unwrap();
-        let name = routes.add(Arc::new(route)).unwrap();
+        let name = routes.add(Arc::new(made(ModelProtocol::Messages, "https://h/canary", Some("canary")))).unwrap();
         let other = routes.add(Arc::new(self::route("https://h"))).unwrap();
         let shown = format!("{routes:?} {name:?}");
         assert!(!shown.contains("canary") && !shown.contains(name.as_str()), "{shown}");

@@ -35,7 +35,7 @@ pub struct Config {
     pub isolation: Option<Isolation>,
     /// Where workspaces may lie.
     pub roots: Roots,
-    /// More lines, in TOML; `{provider}` in them becomes the address of the rig's provider.
+    /// More lines, in TOML; `{provider}` in them becomes the address of the rig's provider, `{origin}` its origin.
     pub more: String,
 }
 
@@ -53,7 +53,7 @@ impl Config {
             Roots::Everything => vec![place.root().to_owned()],
             Roots::None => Vec::new(),
         };
-        let more = quick_to_stop(&self.more.replace("{provider}", provider));
+        let more = quick_to_stop(&self.more.replace("{provider}", provider).replace("{origin}", origin(provider)));
         // The provider is a fake on this machine, so its exact origin is the operator's exception (R-SEC-4); a scenario may have others.
         let allowed = match more.contains("allow_origins") {
             true => String::new(),

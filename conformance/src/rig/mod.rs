@@ -206,6 +206,17 @@ impl Rig {
         Ok(Self { provider, daemon, child, harness: setup.harness, placements, place })
     }
 
+    /// Ends the rig's provider, whose place another one takes: gives the port, which the daemon allows.
+    ///
+    /// # Errors
+    /// When there can be no other provider for the rig.
+    pub async fn give_way(&mut self) -> anyhow::Result<u16> {
+        let port = self.provider.address().port();
+        let other = Provider::start(Vec::new()).await?;
+        std::mem::replace(&mut self.provider, other).stop().await;
+        Ok(port)
+    }
+
     /// The Harness that is driven.
     #[must_use]
     pub fn kind(&self) -> Harness {
