@@ -290,6 +290,30 @@ fn without_a_key_it_is_said_what_to_give_and_nothing_stays() {
     });
 }
 
+/// Root is refused without the word for a sandbox. Who is not root sees what root is told.
+const NO_SANDBOX: &str = r#"unset IS_SANDBOX
+[ "$1" = --version ] || [ "$(id -u)" = 0 ] || {
+    echo '--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons' >&2
+    exit 1
+}
+exec "$REAL" "$@""#;
+
+#[test]
+fn a_refusal_to_work_as_root_is_told_with_what_to_do() {
+    scenario("claude_root", &["R-PRE-1", "R-PLC-1", "R-OBS-2"], setup().behind(NO_SANDBOX), async |rig| {
+        let session = rig.session().await?;
+        let key = v1::Credential { name: "model".into(), value: MODEL_KEY.into() };
+        let refused = session.prepare(rig.configuration(Vec::new()), vec![key]).await;
+        let refused = refusal(refused, Reason::PreparationFailed);
+        refused.says("refuses to work on a workspace as root").says("run the bridge as another user");
+        rig.only(&[]).await?;
+        // Nothing is allowed to everybody where no tool touches the machine, so root may do that.
+        let session = rig.session_nowhere().await?;
+        let ready = rig.prepare(&session, nowhere(rig.configuration(Vec::new()))).await?;
+        rig.turn_with(&session, &ready, "t-1", "hello").await?.completed()
+    });
+}
+
 /// Files of a project, and of a user, that Claude Code reads where it is let.
 fn plant(folder: &Path) -> anyhow::Result<()> {
     let claude = folder.join(".claude");
