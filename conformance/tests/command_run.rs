@@ -559,43 +559,58 @@ fn a_wrong_command_line_is_told_in_one_line() {
 
 #[test]
 fn a_running_daemon_is_used_and_left_as_it_was() {
-    scenario("run_endpoint", &["R-ASG-4"], Setup::outer(), async |rig| {
-        let desk = Desk::new("endpoint")?;
-        let endpoint = format!("unix:{}", rig.place().socket().display());
-        let (workspace, url) = (rig.workspace().to_string_lossy().into_owned(), rig.provider.base_url());
-        let arguments = [
-            "run",
-            "--harness",
-            "codex",
-            "--workspace",
-            &workspace,
-            "--endpoint",
-            &endpoint,
-            "--provider",
-            &url,
-            "--json",
-            "hello",
-        ];
-        let mut command = desk.command(&arguments)?;
-        let output = command.env("OPENAI_API_KEY", "sk-of-the-environment").output().await?;
-        let (out, _) = ends_with(&output, 0);
-        assert!(out.lines().last().is_some_and(|line| line.contains("\"completed\"")), "{out}");
-        let bearer = Some("Bearer sk-of-the-environment");
-        assert_eq!(rig.provider.model_requests()[0].header("authorization"), bearer);
-        // Its Session is released: no Executor is left, and no state of a daemon of its own was made.
-        rig.only(&[]).await?;
-        assert!(!desk.root.join("home/.local").exists());
-        // A daemon that is not there.
-        let arguments =
-            ["run", "--harness", "codex", "--workspace", "work", "--endpoint", "unix:/nonexistent/s", "--mock", "hi"];
-        let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
-        assert!(err.contains("connect"), "{err}");
-        // One that refuses, with its reason.
-        let arguments = ["run", "--harness", "codex", "--workspace", "work", "--endpoint", &endpoint, "--mock", "hi"];
-        let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
-        assert!(err.contains(Reason::InvalidRequest.as_str_name().trim_start_matches("REASON_")), "{err}");
-        assert!(err.contains("workspace_roots"), "{err}");
-        rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        Ok(())
-    });
+    scenario(
+        "run_endpoint",
+        &["R-ASG-4"],
+        Setup::outer().bridge("the command is a client of the protocol"),
+        async |rig| {
+            let desk = Desk::new("endpoint")?;
+            let endpoint = format!("unix:{}", rig.place().socket().display());
+            let (workspace, url) = (rig.workspace().to_string_lossy().into_owned(), rig.provider.base_url());
+            let arguments = [
+                "run",
+                "--harness",
+                "codex",
+                "--workspace",
+                &workspace,
+                "--endpoint",
+                &endpoint,
+                "--provider",
+                &url,
+                "--json",
+                "hello",
+            ];
+            let mut command = desk.command(&arguments)?;
+            let output = command.env("OPENAI_API_KEY", "sk-of-the-environment").output().await?;
+            let (out, _) = ends_with(&output, 0);
+            assert!(out.lines().last().is_some_and(|line| line.contains("\"completed\"")), "{out}");
+            let bearer = Some("Bearer sk-of-the-environment");
+            assert_eq!(rig.provider.model_requests()[0].header("authorization"), bearer);
+            // Its Session is released: no Executor is left, and no state of a daemon of its own was made.
+            rig.only(&[]).await?;
+            assert!(!desk.root.join("home/.local").exists());
+            // A daemon that is not there.
+            let arguments = [
+                "run",
+                "--harness",
+                "codex",
+                "--workspace",
+                "work",
+                "--endpoint",
+                "unix:/nonexistent/s",
+                "--mock",
+                "hi",
+            ];
+            let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
+            assert!(err.contains("connect"), "{err}");
+            // One that refuses, with its reason.
+            let arguments =
+                ["run", "--harness", "codex", "--workspace", "work", "--endpoint", &endpoint, "--mock", "hi"];
+            let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
+            assert!(err.contains(Reason::InvalidRequest.as_str_name().trim_start_matches("REASON_")), "{err}");
+            assert!(err.contains("workspace_roots"), "{err}");
+            rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+            Ok(())
+        },
+    );
 }
