@@ -359,6 +359,38 @@ fn nothing_that_a_project_or_a_user_says_is_read() {
     });
 }
 
+/// Leaves out what keeps Claude Code from reading a project.
+const READING: &str = r#"
+for one in "$@"; do
+    shift
+    [ "$one" = --setting-sources= ] || set -- "$@" "$one"
+done
+exec "$REAL" "$@"
+"#;
+
+/// The planted files are such that Claude Code would act on them, so that nothing of it in the scenario above means something.
+#[test]
+fn without_the_bridges_arguments_it_would_be_read() {
+    scenario("claude_project_read", &["R-PLC-1"], setup().behind(READING), async |rig| {
+        plant(rig.workspace())?;
+        // The settings forbid a tool that the bridge asks for.
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "hello").await?;
+        let failure = seen.end()?.failure.clone().context("the settings were not read")?;
+        assert!(failure.message.ends_with("missing: Bash"), "{failure:?}");
+        // Without them the model is asked, and reads the rest.
+        for file in ["settings.json", "settings.local.json"] {
+            fs::remove_file(rig.workspace().join(".claude").join(file))?;
+        }
+        rig.provider.reset();
+        let session = rig.session().await?;
+        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+        let body = &rig.provider.model_requests()[0].body;
+        assert!(body.contains("canary-of-project"), "{body}");
+        Ok(())
+    });
+}
+
 #[test]
 fn without_an_isolation_around_it_there_is_no_workspace() {
     let setup = Setup { isolation: Isolation::Native, ..setup() };
