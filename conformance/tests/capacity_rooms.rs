@@ -9,66 +9,48 @@ use proto::client::{Client, Session};
 use proto::v1::{self, ExecutorState, Load, Reason, watch_runtime_response::News};
 use tokio::task::JoinSet;
 
-/// Why one Harness is enough.
-const OWN: &str = "the bridge alone counts Executors and picks the one that makes room";
-
 #[test]
 fn the_longest_idle_executor_makes_room() {
-    scenario(
-        "capacity_longest_idle",
-        &["R-PRE-1", "R-PRE-3"],
-        Setup::outer().bridge(OWN).with(&rooms(2)),
-        async |rig| {
-            let (a, b, c) = (rig.session().await?, rig.session().await?, rig.session().await?);
-            let (of_a, of_b) = (prepare(rig, &a).await?, prepare(rig, &b).await?);
-            // Handles that are not used yet keep their room.
-            let refused =
-                refusal(c.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::PreparationCapacity);
-            refused.with("max_executors", "2");
-            give_back(rig, &b, &of_b).await?;
-            give_back(rig, &a, &of_a).await?;
-            let of_c = prepare(rig, &c).await?;
-            assert!(!of_c.reused);
-            assert_eq!(
-                states(rig, [&a, &b, &c]).await?,
-                [ExecutorState::Idle, ExecutorState::None, ExecutorState::Idle]
-            );
-            let again = prepare(rig, &a).await?;
-            assert!(again.reused && again.executor_id == of_a.executor_id, "the younger one was kept");
-            // Now both rooms have unused handles again.
-            let refused = b.prepare(rig.configuration(Vec::new()), Vec::new()).await;
-            refusal(refused, Reason::PreparationCapacity);
-            // The Turn of a room that was made for it is like any other.
-            c.start(&of_c, "t-1", proto::client::text_input("hello")).await?;
-            conformance::rig::Observed::default().to_the_end(&mut c.turn_events("t-1")).await?.completed()?;
-            give_back(rig, &a, &again).await?;
-            // Idle since the end of its Turn, and that is longer.
-            let of_b = prepare(rig, &b).await?;
-            assert_eq!(
-                states(rig, [&a, &b, &c]).await?,
-                [ExecutorState::Idle, ExecutorState::Idle, ExecutorState::None]
-            );
-            assert_eq!(load(rig).await?, Load { executors_idle: 2, max_executors: 2, ..Default::default() });
-            // The Session that lost its Executor goes on with its history, in a room that is made for it again.
-            give_back(rig, &b, &of_b).await?;
-            let native = c.turn("t-1").await?.native.context("no native identity")?.session_id;
-            let resumed = rig.resume(&c, rig.configuration(Vec::new()), &native).await?;
-            c.start(&resumed, "t-2", proto::client::text_input("hello again")).await?;
-            let seen = conformance::rig::Observed::default().to_the_end(&mut c.turn_events("t-2")).await?;
-            seen.completed()?;
-            assert_eq!(seen.native_session()?, native);
-            assert_eq!(
-                states(rig, [&a, &b, &c]).await?,
-                [ExecutorState::None, ExecutorState::Idle, ExecutorState::Idle]
-            );
-            Ok(())
-        },
-    );
+    scenario("capacity_longest_idle", &["R-PRE-1", "R-PRE-3"], limited(&rooms(2)), async |rig| {
+        let (a, b, c) = (rig.session().await?, rig.session().await?, rig.session().await?);
+        let (of_a, of_b) = (prepare(rig, &a).await?, prepare(rig, &b).await?);
+        // Handles that are not used yet keep their room.
+        let refused = refusal(c.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::PreparationCapacity);
+        refused.with("max_executors", "2");
+        give_back(rig, &b, &of_b).await?;
+        give_back(rig, &a, &of_a).await?;
+        let of_c = prepare(rig, &c).await?;
+        assert!(!of_c.reused);
+        assert_eq!(states(rig, [&a, &b, &c]).await?, [ExecutorState::Idle, ExecutorState::None, ExecutorState::Idle]);
+        let again = prepare(rig, &a).await?;
+        assert!(again.reused && again.executor_id == of_a.executor_id, "the younger one was kept");
+        // Now both rooms have unused handles again.
+        let refused = b.prepare(rig.configuration(Vec::new()), Vec::new()).await;
+        refusal(refused, Reason::PreparationCapacity);
+        // The Turn of a room that was made for it is like any other.
+        c.start(&of_c, "t-1", proto::client::text_input("hello")).await?;
+        conformance::rig::Observed::default().to_the_end(&mut c.turn_events("t-1")).await?.completed()?;
+        give_back(rig, &a, &again).await?;
+        // Idle since the end of its Turn, and that is longer.
+        let of_b = prepare(rig, &b).await?;
+        assert_eq!(states(rig, [&a, &b, &c]).await?, [ExecutorState::Idle, ExecutorState::Idle, ExecutorState::None]);
+        assert_eq!(load(rig).await?, Load { executors_idle: 2, max_executors: 2, ..Default::default() });
+        // The Session that lost its Executor goes on with its history, in a room that is made for it again.
+        give_back(rig, &b, &of_b).await?;
+        let native = c.turn("t-1").await?.native.context("no native identity")?.session_id;
+        let resumed = rig.resume(&c, rig.configuration(Vec::new()), &native).await?;
+        c.start(&resumed, "t-2", proto::client::text_input("hello again")).await?;
+        let seen = conformance::rig::Observed::default().to_the_end(&mut c.turn_events("t-2")).await?;
+        seen.completed()?;
+        assert_eq!(seen.native_session()?, native);
+        assert_eq!(states(rig, [&a, &b, &c]).await?, [ExecutorState::None, ExecutorState::Idle, ExecutorState::Idle]);
+        Ok(())
+    });
 }
 
 #[test]
 fn an_executor_that_is_idle_for_long_closes() {
-    let setup = Setup::outer().bridge(OWN).with("[limits]\nidle_ms = 300\nwatch_ms = 20");
+    let setup = limited("[limits]\nidle_ms = 300\nwatch_ms = 20");
     scenario("capacity_idle", &["R-PRE-2", "R-PRE-3"], setup, async |rig| {
         let session = rig.session().await?;
         let ready = prepare(rig, &session).await?;
@@ -91,7 +73,7 @@ fn an_executor_that_is_idle_for_long_closes() {
 
 #[test]
 fn an_executor_whose_handle_has_expired_is_idle() {
-    let setup = Setup::outer().bridge(OWN).with("[limits]\nidle_ms = 200\nhandle_life_ms = 200\nwatch_ms = 20");
+    let setup = limited("[limits]\nidle_ms = 200\nhandle_life_ms = 200\nwatch_ms = 20");
     scenario("capacity_expired", &["R-PRE-2", "R-PRE-3"], setup, async |rig| {
         let session = rig.session().await?;
         let ready = prepare(rig, &session).await?;
@@ -103,7 +85,7 @@ fn an_executor_whose_handle_has_expired_is_idle() {
 
 #[test]
 fn two_sessions_race_for_one_room() {
-    scenario("capacity_race", &["R-PRE-3"], Setup::outer().bridge(OWN).with(&rooms(1)), async |rig| {
+    scenario("capacity_race", &["R-PRE-3"], limited(&rooms(1)), async |rig| {
         let (a, b, c) = (rig.session().await?, rig.session().await?, rig.session().await?);
         let ready = prepare(rig, &a).await?;
         give_back(rig, &a, &ready).await?;
@@ -127,8 +109,7 @@ fn two_sessions_race_for_one_room() {
 #[test]
 fn of_300_preparations_at_once_as_many_succeed_as_there_is_room() {
     const ROOMS: usize = 4;
-    let setup =
-        Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN).with(&rooms(ROOMS)) };
+    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..limited(&rooms(ROOMS)) };
     scenario("capacity_300", &["R-PRE-3", "R-API-8"], setup, async |rig| {
         let connections = [rig.client().await?, rig.client().await?, rig.client().await?];
         let mut binding = JoinSet::new();
@@ -180,6 +161,11 @@ fn of_300_preparations_at_once_as_many_succeed_as_there_is_room() {
         assert_eq!(load(rig).await?, Load { max_executors: 4, ..Default::default() });
         rig.only(&[]).await
     });
+}
+
+/// A daemon with these lines in its configuration.
+fn limited(more: &str) -> Setup {
+    Setup::outer().bridge("the bridge alone counts Executors and picks the one that makes room").with(more)
 }
 
 fn rooms(rooms: usize) -> String {

@@ -149,61 +149,6 @@ fn claude_code_calls_a_function_and_answers_by_a_schema() {
 }
 
 #[test]
-fn each_reason_not_to_run_claude_code_is_told_with_what_to_do() {
-    block_on(async {
-        let desk = Desk::new("reasons")?;
-        desk.script(
-            "newer",
-            &format!(
-                "case $1 in --version) echo '9.9.9 (Claude Code)';; *) exec '{}' \"$@\";; esac",
-                claude()?.display()
-            ),
-        )?;
-        desk.script("silent", "exit 0")?;
-        // Root is refused, where nothing says that there is a sandbox. Who is not root sees it in these words.
-        let refused = "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons";
-        let real = claude()?.display().to_string();
-        desk.script(
-            "rootless",
-            &format!("unset IS_SANDBOX\n[ $1 = --version ] || [ \"$(id -u)\" = 0 ] || {{ echo '{refused}' >&2; exit 1; }}\nexec '{real}' \"$@\""),
-        )?;
-        // Without a variable and without a file there is no key.
-        let always = ["run", "--harness", "claude_code", "--workspace", "work"];
-        let run = async |program: &str, rest: &[&str]| -> anyhow::Result<Output> {
-            Ok(desk.command(&[&always[..], &["--claude", program], rest].concat())?.output().await?)
-        };
-        let (outer, mocked) = (["--isolation", "outer", "--mock", "hi"], ["--isolation", "native", "--mock", "hi"]);
-        for (program, rest, code, want) in [
-            (
-                &*real,
-                &["--isolation", "outer", "hi"] as &[_],
-                2,
-                "no model key: set ANTHROPIC_API_KEY, name a file with --key-file",
-            ),
-            (
-                "/nonexistent/claude",
-                &outer,
-                1,
-                "/nonexistent/claude does not exist; install @anthropic-ai/claude-code, or correct the path",
-            ),
-            ("./silent", &outer, 1, "printed no version; install @anthropic-ai/claude-code again"),
-            ("./newer", &outer, 0, "claude_code 9.9.9 is not proved; the nearest proved version is taken as its like"),
-            (
-                &*real,
-                &mocked,
-                1,
-                "has no sandbox of its own, so it is not run on a workspace; set isolation = \"outer\"",
-            ),
-            ("./rootless", &outer, 1, "run the bridge as another user, or install the proved version 2.1.332"),
-        ] {
-            let (_, err) = ends_with(&run(program, rest).await?, code);
-            assert!(err.contains(want), "{want} is not in {err}");
-        }
-        desk.is_empty()
-    });
-}
-
-#[test]
 fn a_prompt_comes_from_standard_input_too() {
     block_on(async {
         let desk = Desk::new("stdin")?;
@@ -559,58 +504,44 @@ fn a_wrong_command_line_is_told_in_one_line() {
 
 #[test]
 fn a_running_daemon_is_used_and_left_as_it_was() {
-    scenario(
-        "run_endpoint",
-        &["R-ASG-4"],
-        Setup::outer().bridge("the command is a client of the protocol"),
-        async |rig| {
-            let desk = Desk::new("endpoint")?;
-            let endpoint = format!("unix:{}", rig.place().socket().display());
-            let (workspace, url) = (rig.workspace().to_string_lossy().into_owned(), rig.provider.base_url());
-            let arguments = [
-                "run",
-                "--harness",
-                "codex",
-                "--workspace",
-                &workspace,
-                "--endpoint",
-                &endpoint,
-                "--provider",
-                &url,
-                "--json",
-                "hello",
-            ];
-            let mut command = desk.command(&arguments)?;
-            let output = command.env("OPENAI_API_KEY", "sk-of-the-environment").output().await?;
-            let (out, _) = ends_with(&output, 0);
-            assert!(out.lines().last().is_some_and(|line| line.contains("\"completed\"")), "{out}");
-            let bearer = Some("Bearer sk-of-the-environment");
-            assert_eq!(rig.provider.model_requests()[0].header("authorization"), bearer);
-            // Its Session is released: no Executor is left, and no state of a daemon of its own was made.
-            rig.only(&[]).await?;
-            assert!(!desk.root.join("home/.local").exists());
-            // A daemon that is not there.
-            let arguments = [
-                "run",
-                "--harness",
-                "codex",
-                "--workspace",
-                "work",
-                "--endpoint",
-                "unix:/nonexistent/s",
-                "--mock",
-                "hi",
-            ];
-            let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
-            assert!(err.contains("connect"), "{err}");
-            // One that refuses, with its reason.
-            let arguments =
-                ["run", "--harness", "codex", "--workspace", "work", "--endpoint", &endpoint, "--mock", "hi"];
-            let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
-            assert!(err.contains(Reason::InvalidRequest.as_str_name().trim_start_matches("REASON_")), "{err}");
-            assert!(err.contains("workspace_roots"), "{err}");
-            rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-            Ok(())
-        },
-    );
+    let setup = Setup::outer().bridge("the command is a client of the protocol");
+    scenario("run_endpoint", &["R-ASG-4"], setup, async |rig| {
+        let desk = Desk::new("endpoint")?;
+        let endpoint = format!("unix:{}", rig.place().socket().display());
+        let (workspace, url) = (rig.workspace().to_string_lossy().into_owned(), rig.provider.base_url());
+        let arguments = [
+            "run",
+            "--harness",
+            "codex",
+            "--workspace",
+            &workspace,
+            "--endpoint",
+            &endpoint,
+            "--provider",
+            &url,
+            "--json",
+            "hello",
+        ];
+        let mut command = desk.command(&arguments)?;
+        let output = command.env("OPENAI_API_KEY", "sk-of-the-environment").output().await?;
+        let (out, _) = ends_with(&output, 0);
+        assert!(out.lines().last().is_some_and(|line| line.contains("\"completed\"")), "{out}");
+        let bearer = Some("Bearer sk-of-the-environment");
+        assert_eq!(rig.provider.model_requests()[0].header("authorization"), bearer);
+        // Its Session is released: no Executor is left, and no state of a daemon of its own was made.
+        rig.only(&[]).await?;
+        assert!(!desk.root.join("home/.local").exists());
+        // A daemon that is not there.
+        let arguments =
+            ["run", "--harness", "codex", "--workspace", "work", "--endpoint", "unix:/nonexistent/s", "--mock", "hi"];
+        let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
+        assert!(err.contains("connect"), "{err}");
+        // One that refuses, with its reason.
+        let arguments = ["run", "--harness", "codex", "--workspace", "work", "--endpoint", &endpoint, "--mock", "hi"];
+        let (_, err) = ends_with(&desk.command(&arguments)?.output().await?, 1);
+        assert!(err.contains(Reason::InvalidRequest.as_str_name().trim_start_matches("REASON_")), "{err}");
+        assert!(err.contains("workspace_roots"), "{err}");
+        rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        Ok(())
+    });
 }
