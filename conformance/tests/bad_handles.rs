@@ -10,8 +10,11 @@ use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason, prepare_execution_response::Progress};
 use tokio::time;
 
+/// Why one Harness is enough.
+const OWN: &str = "handles and identities are the bridge's own";
+
 fn with(program: Program) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default() }
+    Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default().bridge(OWN) }
 }
 
 /// A Turn that stays in its first message until the gate `go` is open.

@@ -10,18 +10,21 @@ use conformance::rig::{Codex, Observed, Rig, Setup, refusal, refused, scenario};
 use proto::client::text_input;
 use proto::v1::{self, CancelOutcome, EndCause, Reason, TurnStatus};
 
+/// Why one Harness is enough.
+const OWN: &str = "the journal is the bridge's own";
+
 /// Binds that are refused.
 const BINDS: u32 = 400;
 /// What the daemon may have more behind them, in KiB. An owner that stays takes more than 20 for each.
 const GROWTH_KIB: u64 = 2 << 10;
 
 fn small() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer() }
+    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) }
 }
 
 #[test]
 fn a_cancel_acts_on_a_full_disk() {
-    scenario("storage_cancel", &["R-CAN-1", "R-CAN-2", "R-DUR-4"], Setup::outer(), async |rig| {
+    scenario("storage_cancel", &["R-CAN-1", "R-CAN-2", "R-DUR-4"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider
             .script(r#"[{"play": [{"shell": {"command": "sleep 7700", "yield_ms": 30000}}]}, {"play": ["hang"]}]"#)?;
         let session = rig.session().await?;

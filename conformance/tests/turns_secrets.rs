@@ -85,8 +85,10 @@ fn nobody_is_called_but_the_provider(harness: Harness) {
                 &["Agent", "Ask", "PlanMode", "Cron", "Schedule", "Workflow", "Monitor", "TaskStop", "SendMessage"]
             }
         };
+        // Nor is it left for a search, which offers a tool by its name alone.
+        let offered = [tools, requests[0].announced()].concat();
         for word in off {
-            assert!(!tools.iter().any(|offered| offered.contains(word)), "{word} is in {tools:?}");
+            assert!(!offered.iter().any(|offered| offered.contains(word)), "{word} is in {offered:?}");
         }
         Ok(())
     });
@@ -109,9 +111,42 @@ fn the_configuration_of_a_workspace_starts_nothing(harness: Harness) {
     });
 }
 
+/// Leaves out what keeps Claude Code from reading a project. Nothing in the bridge does, so this is the only way to see what it would do.
+const TRUSTING: &str = r#"
+for one in "$@"; do
+    shift
+    case "$one" in
+        --setting-sources=* | --strict-mcp-config) ;;
+        *) set -- "$@" "$one" ;;
+    esac
+done
+exec "$REAL" "$@"
+"#;
+
+/// The planted files are such that Claude Code would act on them, so that nothing of it elsewhere means something.
+#[test]
+fn without_the_bridges_arguments_claude_code_would_load_the_same_workspace() {
+    let setup = Setup { harness: Harness::ClaudeCode, ..Setup::outer() }.behind(TRUSTING);
+    let setup = setup.only("Codex has trust_granted, where an operator says that a workspace is trusted");
+    scenario("trust_effective", &["R-PLC-1"], setup, async |rig| {
+        let mark = plant(rig)?;
+        let session = rig.session().await?;
+        // The start waits for what it has started there, so nothing comes of the preparation.
+        tokio::select! {
+            prepared = rig.prepare(&session, rig.configuration(Vec::new())) => anyhow::bail!("nothing was started: {prepared:?}"),
+            started = rig.wait_for_process(is_planted) => started?,
+        };
+        assert!(mark.exists());
+        session.release(true).await?;
+        Ok(())
+    });
+}
+
 #[test]
 fn a_trusted_workspace_is_loaded_but_never_beside_a_key() {
-    let setup = Setup::outer().with("trust_workspace = true");
+    let setup = Setup::outer()
+        .with("trust_workspace = true")
+        .only("Claude Code is never told to read a project, so there is no trust to grant");
     scenario("trust_granted", &["R-PLC-1"], setup, async |rig| {
         let mark = plant(rig)?;
         assert!(rig.declaration().await?.trust_workspace);

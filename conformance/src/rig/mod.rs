@@ -78,6 +78,8 @@ pub struct Setup {
     pub needs: Vec<(v1::Placement, v1::Capability)>,
     /// Why the scenario runs with one Harness only, where that is the Harness's own way and not the bridge's.
     pub only: Option<&'static str>,
+    /// Why one Harness, or a fault child, is enough, where the rule is the bridge's own.
+    pub bridge: Option<&'static str>,
     /// How the daemon isolates it.
     pub isolation: Isolation,
     /// The first steps in the provider's queue.
@@ -136,6 +138,12 @@ impl Setup {
     #[must_use]
     pub fn only(self, reason: &'static str) -> Self {
         Self { only: Some(reason), ..self }
+    }
+
+    /// The same for a scenario of a rule that the bridge keeps by itself, before or beside the Harness.
+    #[must_use]
+    pub fn bridge(self, reason: &'static str) -> Self {
+        Self { bridge: Some(reason), ..self }
     }
 
     /// The same with more lines for the daemon's configuration file.
