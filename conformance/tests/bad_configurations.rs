@@ -12,10 +12,13 @@ use conformance::rig::{Codex, Harness, MODEL_KEY, Observed, Rig, Setup, function
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason, execution_configuration::Provider};
 
+/// Why one Harness is enough.
+const OWN: &str = "a configuration is judged before the Harness runs, the fault child only declares";
+
 for_each_harness!(another_key_is_taken_and_the_history_goes_on_with_it, a_provider_of_the_operator_is_named);
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().bridge(OWN) }
 }
 
 fn key(value: &str) -> Vec<v1::Credential> {
@@ -116,10 +119,13 @@ fn schemas_of_functions_are_checked() {
     });
 }
 
+/// Why the good ones are those of one Harness.
+const GOOD: &str = "what is taken as it came is each Harness's own; claude_good_functions has that of Claude Code";
+
 /// What is refused stands just beyond these, which the real Codex takes.
 #[test]
 fn what_is_just_good_enough_starts_the_real_codex() {
-    scenario("good_functions", &["R-FN-1", "R-API-3"], Setup::default(), async |rig| {
+    scenario("good_functions", &["R-FN-1", "R-API-3"], Setup::default().only(GOOD), async |rig| {
         let session = rig.session().await?;
         // 123 levels are the most that Codex reads within its own.
         let deep = format!("{}{}{}", r#"{"a":"#.repeat(123), 1, "}".repeat(123));

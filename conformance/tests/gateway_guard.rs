@@ -13,7 +13,9 @@ for_each_harness!(
 
 #[test]
 fn what_the_text_of_an_address_tells_is_refused_before_anything_happens() {
-    let setup = Setup::outer().with("allow_origins = [\"http://127.0.0.1:9\", \"https://10.9.8.7:8443\"]");
+    let setup = Setup::outer()
+        .with("allow_origins = [\"http://127.0.0.1:9\", \"https://10.9.8.7:8443\"]")
+        .bridge("the bridge refuses an address before any Harness is asked");
     scenario("guard_text", &["R-SEC-4", "R-PRE-1", "R-API-4"], setup, async |rig| {
         let session = rig.session().await?;
         for (base_url, says) in [

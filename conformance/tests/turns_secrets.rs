@@ -2,8 +2,8 @@
 //! nothing by its configuration.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use conformance::for_each_harness;
 use conformance::rig::{Harness, MODEL_KEY, Observed, Process, Rig, Setup, refused, scenario};
@@ -89,8 +89,10 @@ fn nobody_is_called_but_the_provider(harness: Harness) {
                 &["Agent", "Ask", "PlanMode", "Cron", "Schedule", "Workflow", "Monitor", "TaskStop", "SendMessage"]
             }
         };
+        // Nor is it left for a search, which offers a tool by its name alone.
+        let offered = [tools, requests[0].announced()].concat();
         for word in off {
-            assert!(!tools.iter().any(|offered| offered.contains(word)), "{word} is in {tools:?}");
+            assert!(!offered.iter().any(|offered| offered.contains(word)), "{word} is in {offered:?}");
         }
         Ok(())
     });
@@ -114,9 +116,43 @@ fn the_configuration_of_a_workspace_starts_nothing(harness: Harness) {
     });
 }
 
+/// Leaves out what keeps Claude Code from reading a project. Nothing in the bridge does, so this is the only way to see what it would do.
+const TRUSTING: &str = r#"
+for one in "$@"; do
+    shift
+    case "$one" in
+        --setting-sources=* | --strict-mcp-config) ;;
+        *) set -- "$@" "$one" ;;
+    esac
+done
+exec "$REAL" "$@"
+"#;
+
+/// The planted files are such that Claude Code would act on them, so that nothing of it elsewhere means something.
+#[test]
+fn without_the_bridges_arguments_claude_code_would_load_the_same_workspace() {
+    let setup = Setup { harness: Harness::ClaudeCode, ..Setup::outer() }.behind(TRUSTING);
+    let setup = setup.only("Codex has trust_granted, where an operator says that a workspace is trusted");
+    scenario("trust_effective", &["R-PLC-1"], setup, async |rig| {
+        let mark = plant(rig)?;
+        let session = rig.session().await?;
+        // The start waits for what it has started there, so nothing comes of the preparation.
+        tokio::select! {
+            prepared = rig.prepare(&session, rig.configuration(Vec::new())) => anyhow::bail!("nothing was started: {prepared:?}"),
+            started = rig.wait_for_process(is_planted) => started?,
+        };
+        assert!(mark.exists());
+        session.release(true).await?;
+        Ok(())
+    });
+}
+
 #[test]
 fn a_trusted_workspace_is_loaded_but_never_beside_a_key() {
-    let setup = Setup::outer().with("trust_workspace = true").without_gateway();
+    let setup = Setup::outer()
+        .with("trust_workspace = true")
+        .without_gateway()
+        .only("Claude Code is never told to read a project, so there is no trust to grant");
     scenario("trust_granted", &["R-PLC-1"], setup, async |rig| {
         let mark = plant(rig)?;
         assert!(rig.declaration().await?.trust_workspace);
@@ -136,7 +172,8 @@ fn a_trusted_workspace_is_loaded_but_never_beside_a_key() {
 
 #[test]
 fn with_the_gateway_a_workspace_is_trusted_where_somebody_keeps_it_apart() {
-    scenario("trust_usual", &["R-PLC-1", "R-SEC-3"], Setup::outer(), async |rig| {
+    let setup = Setup::outer().only("Claude Code is never told to read a project, so there is no trust to grant");
+    scenario("trust_usual", &["R-PLC-1", "R-SEC-3"], setup, async |rig| {
         let mark = plant(rig)?;
         assert!(rig.declaration().await?.trust_workspace);
         let session = rig.session().await?;
@@ -179,7 +216,7 @@ fn is_planted(process: &Process) -> bool {
 
 /// A Turn whose model runs one command, with this key.
 async fn run(rig: &Rig, command: &str, key: &str) -> anyhow::Result<Observed> {
-    let steps = json!([{"play": [{"shell": {"command": command, "yield_ms": 15000}}]}, {"play": [{"text": {"chunks": ["Done."]}}]}]);
+    let steps = json!([{"play": [{"shell": {"command": command, "yield_ms": 30000}}]}, {"play": [{"text": {"chunks": ["Done."]}}]}]);
     rig.provider.script(&steps.to_string())?;
     let session = rig.session().await?;
     let key = v1::Credential { name: "model".into(), value: key.into() };
@@ -189,14 +226,24 @@ async fn run(rig: &Rig, command: &str, key: &str) -> anyhow::Result<Observed> {
     Ok(seen)
 }
 
+/// What was read, or nothing where it was removed since its folder was: a Harness at work has files that come and go.
+fn unless_gone<T: Default>(read: io::Result<T>) -> io::Result<T> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        read => read,
+    }
+}
+
 /// The files below a folder that hold these bytes.
 fn search(folder: &Path, bytes: &[u8], found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    for entry in fs::read_dir(folder)? {
+    for entry in unless_gone(fs::read_dir(folder).map(Some))?.into_iter().flatten() {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
             search(&entry.path(), bytes, found)?;
-        } else if kind.is_file() && fs::read(entry.path())?.windows(bytes.len()).any(|window| window == bytes) {
+        } else if kind.is_file()
+            && unless_gone(fs::read(entry.path()))?.windows(bytes.len()).any(|window| window == bytes)
+        {
             found.push(entry.path());
         }
     }

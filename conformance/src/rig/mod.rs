@@ -31,7 +31,7 @@ pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
 pub use controls::{answering_by, deferring, searching};
-pub use core::{MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
+pub use core::{INTERRUPT, MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use harness::Harness;
@@ -78,6 +78,8 @@ pub struct Setup {
     pub needs: Vec<(v1::Placement, v1::Capability)>,
     /// Why the scenario runs with one Harness only, where that is the Harness's own way and not the bridge's.
     pub only: Option<&'static str>,
+    /// Why one Harness, or a fault child, is enough, where the rule is the bridge's own.
+    pub bridge: Option<&'static str>,
     /// How the daemon isolates it.
     pub isolation: Isolation,
     /// The first steps in the provider's queue.
@@ -142,6 +144,12 @@ impl Setup {
     #[must_use]
     pub fn without_gateway(self) -> Self {
         Self { more: format!("gateway = false\n{}", self.more), ..self }
+    }
+
+    /// The same for a scenario of a rule that the bridge keeps by itself, before or beside the Harness.
+    #[must_use]
+    pub fn bridge(self, reason: &'static str) -> Self {
+        Self { bridge: Some(reason), ..self }
     }
 
     /// The same with more lines for the daemon's configuration file.
@@ -333,7 +341,7 @@ impl Rig {
     /// Waits until the daemon has no descendants but these.
     ///
     /// # Errors
-    /// When there are others after 10 s, which names them.
+    /// When there are others after 20 s, which names them.
     pub async fn only(&self, family: &[Process]) -> anyhow::Result<()> {
         let others = process::others(self.daemon.pid(), self.place.root(), family).await?;
         anyhow::ensure!(others.is_empty(), "there are other processes: {others:#?}");
@@ -369,7 +377,7 @@ impl Rig {
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.
     ///
     /// # Errors
-    /// When some are left after 10 s, which names them.
+    /// When some are left after 20 s, which names them.
     pub async fn all_gone(&self, family: &[Process]) -> anyhow::Result<()> {
         let left = process::left_of(family, self.place.root()).await?;
         anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
