@@ -6,7 +6,7 @@ use anyhow::Context;
 use conformance::child::codex::{self, Fault, Place};
 use conformance::rig::{Codex, Daemon, Ended, Observed, Setup, function, refusal, scenario, text_result};
 use proto::client::text_input;
-use proto::v1::{self, Reason, event::Kind};
+use proto::v1::{self, Reason, event::Kind, watch_runtime_response::News};
 use rustix::process::Signal;
 
 const SCHEMA: &str = r#"{"type":"object"}"#;
@@ -60,7 +60,9 @@ fn a_running_turn_is_cancelled_and_readable_after_the_restart() {
 
 #[test]
 fn nothing_new_begins_while_the_daemon_stops() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+    // Time for the refusals before it is interrupted, whatever the machine does meanwhile.
+    let more = "[limits]\ndrain_timeout_ms = 5000";
+    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().with(more) };
     scenario("stop_draining", &["R-DUR-3", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let idle = rig.session().await?;
@@ -73,12 +75,13 @@ fn nothing_new_begins_while_the_daemon_stops() {
         seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
         let fresh = rig.session().await?;
         let client = rig.client().await?.with_patience(Duration::ZERO);
-        client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        let mut watch = client.watch_runtime(v1::WatchRuntimeRequest {}).await?;
         rig.daemon.signal(Signal::TERM)?;
-        child.wait_for_mark(codex::MARK).await?;
+        while !matches!(watch.next().await?.context("the bridge left")?.news, Some(News::Drain(_))) {}
         let refused = fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await;
         refusal(refused, Reason::Draining);
         refusal(idle.start(&ready, "t-1", text_input("hello")).await, Reason::Draining);
+        child.wait_for_mark(codex::MARK).await?;
         let seen = seen.to_the_end(&mut events).await?;
         is_stopped(seen.end()?);
         assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
@@ -102,7 +105,8 @@ fn a_second_signal_does_not_wait() {
         rig.daemon.signal(Signal::TERM)?;
         child.wait_for_mark(codex::MARK).await?;
         rig.daemon.signal(Signal::TERM)?;
-        assert_eq!(rig.daemon.wait(Duration::from_secs(4)).await?, Ended::Code(1));
+        // One that waited would end with 0.
+        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(1));
         // The keepers end what is left.
         rig.all_gone(&family).await?;
         rig.daemon = Daemon::start(rig.place()).await?;

@@ -108,7 +108,7 @@ fn unknown_messages_are_skipped_and_unknown_requests_are_answered() {
             observed.completed().with_context(|| format!("{place:?}"))?;
             assert_eq!(observed.messages(), ["Let me look.", "All is well."], "{place:?}");
             let native = child.starts()?.into_iter().rfind(|start| start.args[0] == "app-server");
-            let received = String::from_utf8(child.received(native.context("no start")?.pid)?)?;
+            let received = child.wait_for_received(native.context("no start")?.pid, "\"id\":900").await?;
             let answer = received.lines().find(|line| line.contains("\"id\":900")).context("no answer")?;
             assert!(answer.contains("-32601"), "{answer}");
             if place == Place::InMessage {
@@ -176,6 +176,7 @@ fn a_line_beyond_the_limit_ends_the_turn_and_the_process() {
             too_large(&observed, 65536)?;
             let story = ["turn_started", "message_started", "message_delta", "message_discarded", "turn_ended"];
             assert_eq!(observed.story(), story);
+            rig.executor_gone(&session).await?;
             let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
             refusal(refused, Reason::NativeHistoryUnavailable);
             bystander.undisturbed(rig).await?;

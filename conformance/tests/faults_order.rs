@@ -177,6 +177,11 @@ fn a_call_that_is_asked_twice_is_one_call() {
         observed.completed()?;
         let count = |name: &str| observed.kinds().filter(|kind| conformance::rig::name(kind) == name).count();
         assert_eq!((count("function_call"), count("function_result_applied")), (1, 1));
+        // It reads them when it has told its Turn.
+        let native = child.starts()?.into_iter().rfind(|start| start.args[0] == "app-server").context("no start")?;
+        for id in [41, 42, 43, 44] {
+            child.wait_for_received(native.pid, &format!("\"id\":{id},")).await?;
+        }
         let answers = answers(&child)?;
         let of = |id: u64| answers.iter().find(|answer| answer["id"] == id).cloned().unwrap_or_default();
         assert_eq!(of(0)["result"]["success"], true);
@@ -241,6 +246,7 @@ fn a_result_without_evidence_is_unconfirmed_in_its_time() {
             assert_eq!(accepted[0].outcome(), v1::ResultOutcome::Accepted);
             let observed = observed.to_the_end(&mut events).await?;
             unconfirmed(&observed)?;
+            rig.executor_gone(&session).await?;
             let refused = session.prepare(rig.configuration(functions()), Vec::new()).await;
             refusal(refused, Reason::NativeHistoryUnavailable);
             bystander.undisturbed(rig).await?;

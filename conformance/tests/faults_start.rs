@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use conformance::child::FaultChild;
@@ -12,6 +12,7 @@ use conformance::rig::{Codex, MODEL_KEY, Rig, Setup, nowhere, program, refusal, 
 use conformance::script::child::{Command, Program, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason};
+use tokio::task::JoinSet;
 
 fn setup(program: Program) -> Setup {
     Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default() }
@@ -79,9 +80,10 @@ fn a_harness_that_is_not_there_is_unavailable_until_it_is() {
 fn a_harness_that_does_not_tell_its_version_is_given_up() {
     let hangs = Command { args: vec!["--version".into()], steps: vec![Step::IgnoreTerm, Step::Hang] };
     let program = Program { commands: vec![hangs], ..codex::healthy() };
-    scenario("fault_version_hangs", &["R-CAP-1", "R-CAN-4"], setup(program), async |rig| {
+    let setup = setup(program).with("limits.harness_probe_ms = 3000");
+    scenario("fault_version_hangs", &["R-CAP-1", "R-CAN-4"], setup, async |rig| {
         let session = rig.session().await?;
-        unavailable(rig, &session, &["--version did not end within 5 s"]).await?;
+        unavailable(rig, &session, &["--version did not end within 3s"]).await?;
         rig.only(&[]).await
     });
 }
@@ -94,7 +96,8 @@ fn without_the_catalogue_of_models_nothing_starts_under_none() {
         Program { commands: vec![command], ..codex::healthy() }
     };
     let hangs = prints(vec![Step::IgnoreTerm, Step::Hang]);
-    scenario("fault_models", &["R-CTL-4", "R-PRE-1", "R-CAN-4"], setup(hangs), async |rig| {
+    let setup = setup(hangs).with("limits.harness_probe_ms = 3000");
+    scenario("fault_models", &["R-CTL-4", "R-PRE-1", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let session = rig.session_nowhere().await?;
         let refused = async |want: &str| -> anyhow::Result<()> {
@@ -102,7 +105,7 @@ fn without_the_catalogue_of_models_nothing_starts_under_none() {
             refusal(refused, Reason::PreparationFailed).with("step", "models").says(want);
             rig.only(&[]).await
         };
-        refused("debug did not end within 10 s").await?;
+        refused("debug did not end within 3s").await?;
         child.play(prints(vec![Step::Exit(3)]))?;
         refused("debug ended with exit code 3").await?;
         child.play(prints(Vec::new()))?;
@@ -112,27 +115,37 @@ fn without_the_catalogue_of_models_nothing_starts_under_none() {
 
 #[test]
 fn a_harness_that_hangs_at_its_start_is_ended() {
-    let setup = Setup { more: "limits.harness_start_ms = 600".into(), ..setup(codex::healthy()) };
+    const LIMIT: Duration = Duration::from_secs(6);
+    let setup = Setup { more: "limits.harness_start_ms = 6000\nmax_executors = 4".into(), ..setup(codex::healthy()) };
     scenario("fault_start_hangs", &["R-PRE-1", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let other = rig.session().await?;
         rig.whole_turn(&other, "t-1", "hello").await?.completed()?;
         let before = rig.family()?;
-        let session = rig.session().await?;
+        // The limit leaves the healthy ones their time on a busy machine, so those that hang wait for it together.
+        let mut hanging = JoinSet::new();
         for (place, step) in
             [(Place::Start, "initialize"), (Place::AtInitialize, "initialize"), (Place::AtThreadStart, "session")]
         {
-            child.play(codex::with_fault(place, Fault::Hangs))?;
-            let begun = Instant::now();
-            let refused = rig.prepare(&session, rig.configuration(Vec::new())).await;
-            assert!(begun.elapsed().as_millis() >= 600, "{place:?} took {:?}", begun.elapsed());
-            let refused = refused.unwrap_err().downcast::<proto::client::Error>()?;
-            let refused = refusal(Err::<(), _>(refused), Reason::PreparationFailed);
-            refused.with("step", step).says("codex did not answer within 600 ms");
-            rig.only(&before).await?;
+            let reached = format!("{place:?}");
+            let steps = [Step::Mark(reached.clone()), Step::IgnoreTerm, Step::Hang];
+            child.play(codex::with_steps(place, &steps))?;
+            let (session, request) = (rig.session().await?, rig.client().await?);
+            let preparation = preparation(rig, &session, "p-hangs");
+            hanging.spawn(async move {
+                let begun = Instant::now();
+                (session, step, request.prepare(preparation).await, begun.elapsed())
+            });
+            child.wait_for_mark(&reached).await?;
         }
         child.play(codex::healthy())?;
-        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+        let hanging = hanging.join_all().await;
+        rig.only(&before).await?;
+        for (session, step, refused, took) in hanging {
+            assert!(took >= LIMIT, "{step} took {took:?}");
+            refusal(refused, Reason::PreparationFailed).with("step", step).says("codex did not answer within 6000 ms");
+            rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+        }
         rig.whole_turn(&other, "t-2", "hello").await?.completed()
     });
 }
@@ -197,6 +210,7 @@ fn an_executor_that_ends_before_its_first_turn_loses_nothing() {
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
         child.open_gate("end")?;
         rig.only(&[]).await?;
+        rig.executor_gone(&session).await?;
         let refused = session.start(&ready, "t-1", text_input("hello")).await;
         let refused = refusal(refused, Reason::HandleExpired).at("handle");
         refused.says("prepare again");

@@ -7,9 +7,13 @@ use anyhow::Context;
 use conformance::rig::{Observed, Rig, Setup, program, scenario};
 use proto::v1::{self, content::Place, event::Kind};
 
+/// Why one Harness is enough.
+const OWN: &str =
+    "the socket judges its peers by their ancestors; `socket_refuses_tools` has the shell of each Harness";
+
 /// Runs one command as a tool of the real Codex and gives its output.
 async fn tool(rig: &Rig, turn: &str, command: &str) -> anyhow::Result<String> {
-    let shell = serde_json::json!([{"play": [{"shell": {"command": command, "yield_ms": 20_000}}]}]);
+    let shell = serde_json::json!([{"play": [{"shell": {"command": command, "yield_ms": 30_000}}]}]);
     rig.provider.script(&shell.to_string())?;
     let session = rig.session().await?;
     let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), turn, "try it").await?;
@@ -34,17 +38,14 @@ fn ways(socket: &Path) -> anyhow::Result<[(&'static str, String); 3]> {
 
 #[test]
 fn a_tool_of_the_model_cannot_call_the_daemon() {
-    scenario("peer_refused", &["R-SEC-1", "R-PLC-1"], Setup::outer(), async |rig| {
+    scenario("peer_refused", &["R-SEC-1", "R-PLC-1"], Setup::outer().bridge(OWN), async |rig| {
         for (way, command) in ways(rig.place().socket())? {
             let said = tool(rig, way, &command).await?;
             assert!(said.contains("refused: "), "{way}: {said}");
             assert!(!said.contains("reached runtime-bridge"), "{way}: {said}");
         }
         // The log says it for each of them, with the process.
-        let logs = rig.daemon.logs();
-        let refused: Vec<_> =
-            logs.iter().filter(|line| line["message"] == "a peer of the socket was refused").collect();
-        assert!(refused.len() >= 3, "{refused:?}");
+        let refused = rig.daemon.wait_for_logs("a peer of the socket was refused", 3).await?;
         assert!(
             refused.iter().all(|line| line["why"].as_str().is_some_and(|why| why.contains("process"))),
             "{refused:?}"
@@ -58,7 +59,7 @@ fn a_tool_of_the_model_cannot_call_the_daemon() {
 /// The control: the same commands do reach a daemon that does not look.
 #[test]
 fn without_the_check_a_tool_does_call_the_daemon() {
-    let setup = Setup::outer().with("refuse_tools = false");
+    let setup = Setup::outer().bridge(OWN).with("refuse_tools = false");
     scenario("peer_unchecked", &["R-SEC-1"], setup, async |rig| {
         for (way, command) in ways(rig.place().socket())? {
             let said = tool(rig, way, &command).await?;
@@ -70,7 +71,7 @@ fn without_the_check_a_tool_does_call_the_daemon() {
 
 #[test]
 fn the_socket_and_the_state_are_for_nobody_else() {
-    scenario("socket_mode", &["R-SEC-1"], Setup::outer(), async |rig| {
+    scenario("socket_mode", &["R-SEC-1"], Setup::outer().bridge(OWN), async |rig| {
         rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()?;
         let socket = fs::symlink_metadata(rig.place().socket())?;
         assert!(socket.file_type().is_socket());

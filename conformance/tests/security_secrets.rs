@@ -8,15 +8,23 @@ use conformance::child::codex::{self, Fault, Place};
 use conformance::rig::{Codex, MODEL_KEY, Observed, Process, Setup, function, scenario, text_result};
 use proto::v1::{self, content, event::Kind};
 
+/// What was read, or nothing where it was removed since its folder was: a Harness at work has files that come and go.
+fn unless_gone<T: Default>(read: io::Result<T>) -> io::Result<T> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        read => read,
+    }
+}
+
 /// Files below a folder that hold these bytes.
 fn holders(folder: &Path, needle: &[u8]) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in unless_gone(fs::read_dir(folder).map(Some))?.into_iter().flatten() {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
         if kind.is_dir() {
             found.extend(holders(&path, needle)?);
-        } else if kind.is_file() && fs::read(&path)?.windows(needle.len()).any(|window| window == needle) {
+        } else if kind.is_file() && unless_gone(fs::read(&path))?.windows(needle.len()).any(|window| window == needle) {
             found.push(path.display().to_string());
         }
     }
@@ -37,7 +45,8 @@ fn outputs(observed: &Observed) -> String {
 #[test]
 fn the_model_key_is_nowhere_but_at_the_provider() {
     let rules = ["R-SEC-6", "R-SEC-2", "R-PRE-6", "R-EVT-5"];
-    scenario("key_canary", &rules, Setup::outer().with("log = \"debug\""), async |rig| {
+    let setup = Setup::outer().only("Claude Code has the key in its environment; claude_key says where else it is not");
+    scenario("key_canary", &rules, setup.with("log = \"debug\""), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"shell": {"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ; tr '\\0' ' ' < /proc/$PPID/cmdline; cat $CODEX_HOME/* 2>/dev/null; sleep 614", "yield_ms": 1000}}]},
                 {"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
@@ -85,9 +94,15 @@ fn the_model_key_is_nowhere_but_at_the_provider() {
     });
 }
 
+/// Why one Harness is enough.
+const CUT: &str = "the bridge cuts the key out, whoever repeats it";
+
 #[test]
 fn a_harness_that_repeats_the_key_is_cut() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().with("log = \"debug\"") };
+    let setup = Setup {
+        codex: Codex::Faulty(Box::new(codex::healthy())),
+        ..Setup::outer().bridge(CUT).with("log = \"debug\"")
+    };
     scenario("key_repeated", &["R-SEC-6", "R-EVT-5"], setup, async |rig| {
         let child = rig.child.clone().ok_or_else(|| anyhow::anyhow!("no child"))?;
         // The child's own record of what it received holds the key; it is the test's and not the bridge's.
@@ -135,9 +150,11 @@ fn nothing_of_the_daemons_environment_reaches_what_the_model_runs() {
     let value = |name: &str| format!("/nonexistent/canary-of-{}", name.to_lowercase());
     let environment = names.iter().map(|name| ((*name).to_owned(), value(name))).collect();
     let setup = Setup { environment, ..Setup::outer() };
+    let setup =
+        setup.only("which variables there are is each Harness's own; claude_environment has those of Claude Code");
     scenario("environment_canary", &["R-SEC-2"], setup, async |rig| {
         rig.provider.script(
-            r#"[{"play": [{"shell": {"command": "env; for p in $PPID $$; do tr '\\0' '\\n' < /proc/$p/environ; done", "yield_ms": 10000}}]},
+            r#"[{"play": [{"shell": {"command": "env; for p in $PPID $$; do tr '\\0' '\\n' < /proc/$p/environ; done", "yield_ms": 30000}}]},
                 {"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#,
         )?;
         let session = rig.session().await?;

@@ -144,7 +144,7 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
         ..Overrides::default()
     })
     .map_err(|error| text(&error))?;
-    settings.trust_workspace = hosting.trust_workspace;
+    settings.trust_workspace = Some(hosting.trust_workspace);
     settings.allow_origins.extend(hosting.provider.parse().ok().as_ref().and_then(Origin::of));
     // The listener is that of a `serve`.
     settings.loopback = AskedLoopback::default();

@@ -27,8 +27,7 @@ pub(super) struct File {
     #[serde(default)]
     workspace_roots: Vec<PathBuf>,
     isolation: Option<String>,
-    #[serde(default)]
-    trust_workspace: bool,
+    trust_workspace: Option<bool>,
     keeper: Option<PathBuf>,
     log: Option<String>,
     log_format: Option<String>,
@@ -70,7 +69,9 @@ struct LimitEntries {
     result_evidence_ms: Option<u64>,
     input_write_ms: Option<u64>,
     keep_alive_ms: Option<u64>,
+    harness_probe_ms: Option<u64>,
     harness_start_ms: Option<u64>,
+    interrupt_ms: Option<u64>,
     settlement_ms: Option<u64>,
     drain_timeout_ms: Option<u64>,
     idle_ms: Option<u64>,
@@ -185,6 +186,8 @@ impl LimitEntries {
             result_evidence: time("result_evidence_ms", self.result_evidence_ms, usual.result_evidence)?,
             input_write: time("input_write_ms", self.input_write_ms, usual.input_write)?,
             keep_alive: time("keep_alive_ms", self.keep_alive_ms, usual.keep_alive)?,
+            harness_probe: time("harness_probe_ms", self.harness_probe_ms, usual.harness_probe)?,
+            interrupt: time("interrupt_ms", self.interrupt_ms, usual.interrupt)?,
             harness_start: time("harness_start_ms", self.harness_start_ms, usual.harness_start)?,
             settlement: time("settlement_ms", self.settlement_ms, usual.settlement)?,
             drain_timeout: time("drain_timeout_ms", self.drain_timeout_ms, usual.drain_timeout)?,
@@ -261,7 +264,7 @@ mod tests {
         assert_eq!(settings.claude_code.as_deref(), Some(Path::new("/d")));
         assert_eq!(settings.providers["p"].provider.protocol, ModelProtocol::Messages);
         assert_eq!(settings.limits, Limits { handle_life: Duration::from_millis(5), ..Limits::default() });
-        assert!(settings.refuse_tools && settings.gateway && !settings.trust_workspace);
+        assert!(settings.refuse_tools && settings.gateway && settings.trust_workspace.is_none());
         let settings = parse(path, "").unwrap().settle(path).unwrap();
         assert_eq!(settings.limits, Limits::default());
     }

@@ -39,8 +39,8 @@ pub(crate) struct Settings {
     pub(crate) workspace_roots: Vec<PathBuf>,
     /// Who isolates a Harness; `None` decides by whether this is a container.
     pub(crate) isolation: Option<Isolation>,
-    /// Whether a Harness loads the project's own configuration.
-    pub(crate) trust_workspace: bool,
+    /// Whether a Harness loads the project's own configuration; `None` decides by what that could do.
+    pub(crate) trust_workspace: Option<bool>,
     /// The keeper's program; `None` looks beside the daemon.
     pub(crate) keeper: Option<PathBuf>,
     /// Filter of the logs.
@@ -72,7 +72,9 @@ pub(crate) struct Limits {
     pub(crate) result_evidence: Duration,
     pub(crate) input_write: Duration,
     pub(crate) keep_alive: Duration,
+    pub(crate) harness_probe: Duration,
     pub(crate) harness_start: Duration,
+    pub(crate) interrupt: Duration,
     pub(crate) settlement: Duration,
     pub(crate) drain_timeout: Duration,
     pub(crate) idle: Duration,
@@ -100,7 +102,9 @@ impl Default for Limits {
             result_evidence: Duration::from_secs(10),
             input_write: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
+            harness_probe: Duration::from_secs(10),
             harness_start: Duration::from_secs(20),
+            interrupt: Duration::from_secs(2),
             settlement: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(25),
             idle: Duration::from_secs(30 * 60),
@@ -285,6 +289,12 @@ impl Settings {
     /// Who isolates Harnesses on this machine.
     pub(crate) fn isolation(&self) -> Isolation {
         self.isolation.unwrap_or_else(|| if places::is_container() { Isolation::Outer } else { Isolation::Native })
+    }
+
+    /// Whether a Harness loads the project's own configuration: where it holds no key that such a configuration could send elsewhere, and somebody
+    /// else keeps it apart (R-PLC-1).
+    pub(crate) fn trusts_workspace(&self) -> bool {
+        self.trust_workspace.unwrap_or(self.gateway && self.isolation() == Isolation::Outer)
     }
 
     /// The plain listener on loopback, where one is asked for. The bearer is read anew.

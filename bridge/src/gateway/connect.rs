@@ -118,6 +118,7 @@ async fn connect(
     let mut tried = false;
     for address in addresses {
         if let Err(refused) = guard.admits(origin, address.ip()) {
+            tracing::warn!(provider = %origin, %address, "the outbound guard refused an address");
             // What really went wrong with an address that may be says more.
             if !tried {
                 last = refused.into();
@@ -165,7 +166,7 @@ mod tests {
         let here = listener.local_addr().unwrap();
         let named: Origin = "https://models.example".parse().unwrap();
         let refused = connect(&Guard::default(), &named, [here].into_iter()).await.unwrap_err();
-        assert_eq!(refused.to_string(), "the host stands for 127.0.0.1, a loopback address");
+        assert_eq!(refused.to_string(), "its host stands for a loopback address");
         assert!(refused.downcast_ref::<Refused>().is_some());
         let guard = Guard::new([named.clone()]);
         let connected = connect(&guard, &named, [here].into_iter()).await.unwrap();

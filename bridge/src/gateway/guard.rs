@@ -16,7 +16,7 @@ pub(crate) struct Guard {
     allowed: BTreeSet<Origin>,
 }
 
-/// A request may not go there. The text names no more than an address.
+/// A request may not go there. The text names neither host nor address: it goes to Core.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Refused(pub(super) String);
@@ -64,7 +64,7 @@ impl Guard {
         }
         match forbidden(address) {
             None => Ok(()),
-            Some(kind) => Err(Refused(format!("the host stands for {address}, {kind} address"))),
+            Some(kind) => Err(Refused(format!("its host stands for {kind} address"))),
         }
     }
 }
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(guard.admits(&inside, private), Ok(()));
         let other: Origin = "https://models.internal:8000".parse().unwrap();
         let refused = guard.admits(&other, private).unwrap_err().to_string();
-        assert_eq!(refused, "the host stands for 10.1.2.3, a private address");
+        assert_eq!(refused, "its host stands for a private address");
         assert_eq!(guard.admits(&other, "8.8.8.8".parse().unwrap()), Ok(()));
     }
 

@@ -26,8 +26,8 @@ pub(super) struct Judged {
     judge: Judge,
     route: Arc<Route>,
     wait: Wait,
-    /// It ended before the provider's own end.
-    is_cut: bool,
+    /// Nothing comes any more but this, if anything.
+    over: Option<Option<Cut>>,
 }
 
 /// What has to come in a time.
@@ -54,17 +54,23 @@ impl Judged {
     /// An answer whose first byte has to come until then.
     pub(super) fn new(inner: Incoming, judge: Judge, route: Arc<Route>, by: Instant) -> Self {
         let wait = if inner.is_end_stream() { Wait::None } else { Wait::First(Box::pin(sleep_until(by))) };
-        Self { inner, judge, route, wait, is_cut: false }
+        Self { inner, judge, route, wait, over: None }
     }
 
-    fn cut(&mut self, breach: Breach) -> Cut {
-        self.is_cut = true;
+    fn breach(&mut self, breach: Breach) -> Cut {
         self.route.breach(breach);
         Cut::Breach(breach)
     }
 
+    /// Breaks off, once what came before it is out: an error makes hyper drop what it has not written yet, a pause makes it write.
+    fn break_off(&mut self, cut: Cut, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        self.over = Some(Some(cut));
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
     fn passes(&mut self, data: &[u8]) -> Result<(), Cut> {
-        self.judge.take(data).map_err(|breach| self.cut(breach))?;
+        self.judge.take(data).map_err(|breach| self.breach(breach))?;
         match self.wait {
             Wait::End(_) => {}
             _ if self.judge.is_over() => self.wait = Wait::End(Box::pin(sleep(AFTER_END))),
@@ -80,33 +86,38 @@ impl Body for Judged {
     type Error = Cut;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        if self.is_cut {
-            return Poll::Ready(None);
+        if let Some(over) = &mut self.over {
+            return Poll::Ready(over.take().map(Err));
         }
         if let Poll::Ready(next) = Pin::new(&mut self.inner).poll_frame(cx) {
-            return Poll::Ready(next.map(|frame| {
-                let frame = frame.map_err(Cut::Broken)?;
+            let Some(frame) = next else { return Poll::Ready(None) };
+            let passed = frame.map_err(Cut::Broken).and_then(|frame| {
                 frame.data_ref().map_or(Ok(()), |data| self.passes(data))?;
                 Ok(frame)
-            }));
+            });
+            return match passed {
+                Ok(frame) => Poll::Ready(Some(Ok(frame))),
+                Err(cut) => self.break_off(cut, cx),
+            };
         }
         match &mut self.wait {
             Wait::None => Poll::Pending,
             Wait::First(until) => {
                 ready!(until.as_mut().poll(cx));
                 let limit = self.judge.first_byte();
-                Poll::Ready(Some(Err(self.cut(Breach::FirstByte(limit)))))
+                let cut = self.breach(Breach::FirstByte(limit));
+                self.break_off(cut, cx)
             }
             Wait::End(until) => {
                 ready!(until.as_mut().poll(cx));
-                self.is_cut = true;
+                self.over = Some(None);
                 Poll::Ready(None)
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_cut || self.inner.is_end_stream()
+        self.over.as_ref().map_or_else(|| self.inner.is_end_stream(), Option::is_none)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -28,7 +28,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::tasks;
 use connect::Connector;
-use relay::Relay;
 use routes::{Name, Route, Routes};
 
 mod connect;
@@ -52,8 +51,8 @@ const CONNECTIONS: usize = 1024;
 const HEAD: Duration = Duration::from_secs(330);
 /// Longest head of a request in bytes.
 const HEAD_BYTES: usize = 64 << 10;
-/// Connections to one provider that are kept for later, and for how long.
-const IDLE: usize = 32;
+/// Connections of one route that are kept for later, and for how long.
+const IDLE: usize = 8;
 const IDLE_LIFE: Duration = Duration::from_secs(60);
 /// Between two tries to take a connection where the system refuses one.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -65,6 +64,8 @@ const LAST: Duration = Duration::from_secs(2);
 pub(crate) struct Gateway {
     routes: Arc<Routes>,
     address: SocketAddr,
+    connector: Connector,
+    limits: StreamLimits,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -90,14 +91,10 @@ impl Gateway {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (routes, tasks, stop) = (Arc::new(Routes::default()), TaskTracker::new(), CancellationToken::new());
-        let upstream = Client::builder(Tracked(tasks.clone()))
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_LIFE)
-            .pool_max_idle_per_host(IDLE)
-            .build(Connector::new(guard));
-        let relay = Arc::new(Relay { routes: Arc::clone(&routes), upstream, limits });
-        drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listen(listener, relay, tasks.clone(), stop.clone())));
-        Ok(Self { routes, address, tasks, stop })
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let listening = listen(listener, room, Arc::clone(&routes), tasks.clone(), stop.clone());
+        drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
+        Ok(Self { routes, address, connector: Connector::new(guard), limits, tasks, stop })
     }
 
     /// Where it listens.
@@ -109,7 +106,13 @@ impl Gateway {
     pub(crate) fn lease(&self, provider: &ModelProvider, key: Option<SecretString>) -> io::Result<Lease> {
         let no_url = || io::Error::new(io::ErrorKind::InvalidInput, "the base address of a provider is no URL");
         let base: Uri = provider.base_url.parse().map_err(|_| no_url())?;
-        let route = Arc::new(Route::new(provider.protocol, &base, key).ok_or_else(no_url)?);
+        // Each route has connections of its own, which end with it: no Session shares one with another.
+        let upstream = Client::builder(Tracked(self.tasks.clone()))
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_LIFE)
+            .pool_max_idle_per_host(IDLE)
+            .build(self.connector.clone());
+        let route = Arc::new(Route::new(provider.protocol, &base, key, upstream, self.limits).ok_or_else(no_url)?);
         let name = self.routes.add(Arc::clone(&route))?;
         let base_url = format!("http://{}/{}", self.address, name.as_str());
         Ok(Lease { routes: Arc::clone(&self.routes), route, name, base_url })
@@ -159,8 +162,13 @@ impl Drop for Lease {
 }
 
 /// Takes connections until it is told to stop.
-async fn listen(listener: TcpListener, relay: Arc<Relay>, tasks: TaskTracker, stop: CancellationToken) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+async fn listen(
+    listener: TcpListener,
+    room: Arc<Semaphore>,
+    routes: Arc<Routes>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) {
     let accept = async || {
         // It is never closed.
         let permit = Arc::clone(&room).acquire_owned().await.ok()?;
@@ -176,9 +184,9 @@ async fn listen(listener: TcpListener, relay: Arc<Relay>, tasks: TaskTracker, st
     };
     // A connection that is lost here is one of a daemon that stops.
     while let Some(Some((tcp, permit))) = stop.run_until_cancelled(accept()).await {
-        let (relay, stop) = (Arc::clone(&relay), stop.clone());
+        let (routes, stop) = (Arc::clone(&routes), stop.clone());
         let connection = async move {
-            stop.run_until_cancelled(serve(tcp, relay)).await;
+            stop.run_until_cancelled(serve(tcp, routes)).await;
             drop(permit);
         };
         drop(tasks::spawn(&tasks, tasks::Kind::Gateway, connection));
@@ -186,11 +194,11 @@ async fn listen(listener: TcpListener, relay: Arc<Relay>, tasks: TaskTracker, st
 }
 
 /// Serves one connection of a Harness. Each piece goes on as it comes.
-async fn serve(tcp: TcpStream, relay: Arc<Relay>) {
+async fn serve(tcp: TcpStream, routes: Arc<Routes>) {
     if let Err(error) = tcp.set_nodelay(true) {
         tracing::debug!(%error, "a connection collects what it sends");
     }
-    let service = service_fn(move |request| Arc::clone(&relay).pass(request));
+    let service = service_fn(move |request| relay::pass(Arc::clone(&routes), request));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)

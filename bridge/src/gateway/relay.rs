@@ -17,11 +17,14 @@ use super::{
     guard::Refused,
     judged::Judged,
     routes::{Route, Routes},
-    stream::{self, Breach, Judge, Protocol},
+    stream::{Breach, Judge, Protocol},
 };
 
 /// What an answer is made of: the provider's own, or a text of the gateway.
 pub(super) type Body = Either<Judged, Full<Bytes>>;
+
+/// The requests of one route. They share connections with those of no other.
+pub(super) type Upstream = Client<Connector, Incoming>;
 
 /// Headers that concern one connection and not the message, beside those that `connection` names.
 const OF_THE_CONNECTION: [HeaderName; 9] = [
@@ -46,78 +49,69 @@ const OF_THE_GATEWAY: [HeaderName; 5] = [
     header::ACCEPT_ENCODING,
 ];
 
-/// What all connections need.
-#[derive(Debug)]
-pub(super) struct Relay {
-    pub(super) routes: Arc<Routes>,
-    pub(super) upstream: Client<Connector, Incoming>,
-    pub(super) limits: stream::Limits,
-}
-
 /// The provider is not there, or broke off: so does the gateway, and the Harness sees what it would have seen.
 #[derive(Debug, thiserror::Error)]
 #[error("the model provider did not answer")]
 pub(super) struct Broken;
 
-impl Relay {
-    /// Passes a request on. A dropped future, and a dropped body, drop the request to the provider.
-    pub(super) async fn pass(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
-        let Some((route, rest)) = self.routes.find(request.uri().path()) else { return Ok(nothing()) };
-        let Some(target) = route.target(rest, request.uri().query()) else { return Ok(nothing()) };
-        let (mut head, body) = request.into_parts();
-        head.uri = target;
-        // Of the connection to the Harness; the other one has its own.
-        head.version = Version::HTTP_11;
-        head.extensions.clear();
-        strip(&mut head.headers);
-        for name in OF_THE_GATEWAY {
-            head.headers.remove(name);
+/// Passes a request on. A dropped future, and a dropped body, drop the request to the provider.
+pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+    let Some((route, rest)) = routes.find(request.uri().path()) else { return Ok(nothing()) };
+    let Some(target) = route.target(rest, request.uri().query()) else { return Ok(nothing()) };
+    let (mut head, body) = request.into_parts();
+    head.uri = target;
+    // Of the connection to the Harness; the other one has its own.
+    head.version = Version::HTTP_11;
+    head.extensions.clear();
+    strip(&mut head.headers);
+    for name in OF_THE_GATEWAY {
+        head.headers.remove(name);
+    }
+    if let Some((name, value)) = route.credential() {
+        head.headers.insert(name, value);
+    }
+    let protocol = Protocol::of_path(head.uri.path());
+    let limits = route.limits();
+    let by = Instant::now() + limits.first_byte;
+    let asking = route.upstream().request(Request::from_parts(head, body));
+    let Ok(answered) = time::timeout_at(by, asking).await else {
+        route.breach(Breach::FirstByte(limits.first_byte));
+        return Err(Broken);
+    };
+    match answered {
+        Ok(answer) if answer.status().is_redirection() && answer.status() != StatusCode::NOT_MODIFIED => {
+            let text = format!(
+                "the model provider answered with a redirect ({}), which is not followed",
+                answer.status().as_u16()
+            );
+            Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
         }
-        if let Some((name, value)) = route.credential() {
-            head.headers.insert(name, value);
+        Ok(answer) if is_packed(answer.headers()) => {
+            let text =
+                "the model provider packs its answer although it was not asked to, so it cannot be counted".to_owned();
+            Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
         }
-        let protocol = Protocol::of_path(head.uri.path());
-        let by = Instant::now() + self.limits.first_byte;
-        let asking = self.upstream.request(Request::from_parts(head, body));
-        let Ok(answered) = time::timeout_at(by, asking).await else {
-            route.breach(Breach::FirstByte(self.limits.first_byte));
-            return Err(Broken);
-        };
-        match answered {
-            Ok(answer) if answer.status().is_redirection() && answer.status() != StatusCode::NOT_MODIFIED => {
-                let text = format!(
-                    "the model provider answered with a redirect ({}), which is not followed",
-                    answer.status().as_u16()
-                );
-                Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
+        Ok(answer) => {
+            route.note(None);
+            let (mut head, body) = answer.into_parts();
+            strip(&mut head.headers);
+            head.version = Version::HTTP_11;
+            let judge = Judge::new(protocol.filter(|_| is_stream(&head.headers)), limits);
+            Ok(Response::from_parts(head, Either::Left(Judged::new(body, judge, route, by))))
+        }
+        Err(error) => match refused(&error) {
+            // No repetition makes it right, so it gets a status that no Harness tries again.
+            Some(refused) => {
+                let text = format!("the bridge's outbound guard refused the model provider: {refused}");
+                Ok(own(&route, StatusCode::BAD_REQUEST, "invalid_request_error", text))
             }
-            Ok(answer) if is_packed(answer.headers()) => {
-                let text = "the model provider packs its answer although it was not asked to, so it cannot be counted"
-                    .to_owned();
-                Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
-            }
-            Ok(answer) => {
+            None => {
+                let text = chain(&error);
+                tracing::warn!(provider = %route.origin(), error = text, "a request did not reach the model provider");
                 route.note(None);
-                let (mut head, body) = answer.into_parts();
-                strip(&mut head.headers);
-                head.version = Version::HTTP_11;
-                let judge = Judge::new(protocol.filter(|_| is_stream(&head.headers)), self.limits);
-                Ok(Response::from_parts(head, Either::Left(Judged::new(body, judge, route, by))))
+                Err(Broken)
             }
-            Err(error) => match refused(&error) {
-                // No repetition makes it right, so it gets a status that no Harness tries again.
-                Some(refused) => {
-                    let text = format!("the bridge's outbound guard refused the model provider: {refused}");
-                    Ok(own(&route, StatusCode::BAD_REQUEST, "invalid_request_error", text))
-                }
-                None => {
-                    let text = chain(&error);
-                    tracing::warn!(provider = %route.origin(), error = text, "a request did not reach the model provider");
-                    route.note(None);
-                    Err(Broken)
-                }
-            },
-        }
+        },
     }
 }
 

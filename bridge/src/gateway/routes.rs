@@ -15,7 +15,11 @@ use http::{
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Notify;
 
-use super::{origin::Origin, stream::Breach};
+use super::{
+    origin::Origin,
+    relay::Upstream,
+    stream::{Breach, Limits},
+};
 
 /// Random bytes in a route's name: nobody guesses it.
 const NAME_BYTES: usize = 24;
@@ -46,6 +50,9 @@ pub(super) struct Route {
     /// The path of the base address, without a slash at its end.
     prefix: String,
     key: Mutex<Option<SecretString>>,
+    upstream: Upstream,
+    /// Of each answer.
+    limits: Limits,
     /// Why the gateway itself did not pass the last request on.
     trouble: Mutex<Option<String>>,
     /// What an answer did that it may not, until somebody takes it.
@@ -104,7 +111,13 @@ impl Name {
 
 impl Route {
     /// A route to a base address; none where the address has no origin.
-    pub(super) fn new(protocol: ModelProtocol, base: &Uri, key: Option<SecretString>) -> Option<Self> {
+    pub(super) fn new(
+        protocol: ModelProtocol,
+        base: &Uri,
+        key: Option<SecretString>,
+        upstream: Upstream,
+        limits: Limits,
+    ) -> Option<Self> {
         Some(Self {
             protocol,
             origin: Origin::of(base)?,
@@ -112,10 +125,20 @@ impl Route {
             authority: base.authority()?.clone(),
             prefix: base.path().trim_end_matches('/').to_owned(),
             key: Mutex::new(key),
+            upstream,
+            limits,
             trouble: Mutex::default(),
             breach: Mutex::default(),
             breached: Notify::new(),
         })
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(super) fn upstream(&self) -> &Upstream {
+        &self.upstream
     }
 
     pub(super) fn origin(&self) -> &Origin {
@@ -190,10 +213,21 @@ fn leaves(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+
+    use super::{
+        super::{connect::Connector, guard::Guard},
+        *,
+    };
+
+    fn made(protocol: ModelProtocol, base: &str, key: Option<&str>) -> Route {
+        let connector = Connector::new(Guard::default());
+        let upstream = Client::builder(TokioExecutor::new()).build(connector);
+        Route::new(protocol, &base.parse().unwrap(), key.map(SecretString::from), upstream, Limits::default()).unwrap()
+    }
 
     fn route(base: &str) -> Route {
-        Route::new(ModelProtocol::Responses, &base.parse().unwrap(), None).unwrap()
+        made(ModelProtocol::Responses, base, None)
     }
 
     #[test]
@@ -221,10 +255,9 @@ mod tests {
         let sent = |route: &Route| {
             route.credential().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
         };
-        let base: Uri = "https://h".parse().unwrap();
-        let responses = Route::new(ModelProtocol::Responses, &base, Some("k-1".into())).unwrap();
+        let responses = made(ModelProtocol::Responses, "https://h", Some("k-1"));
         assert_eq!(sent(&responses).as_deref(), Some("authorization: Bearer k-1"));
-        let messages = Route::new(ModelProtocol::Messages, &base, Some("k-1".into())).unwrap();
+        let messages = made(ModelProtocol::Messages, "https://h", Some("k-1"));
         assert_eq!(sent(&messages).as_deref(), Some("x-api-key: k-1"));
         messages.swap(Some("schlüssel".into()));
         assert_eq!(sent(&messages).as_deref(), Some("x-api-key: schlüssel"));
@@ -235,9 +268,7 @@ mod tests {
     #[test]
     fn names_and_keys_are_shown_to_nobody() {
         let routes = Routes::default();
-        let route =
-            Route::new(ModelProtocol::Messages, &"https://h/canary".parse().unwrap(), Some("canary".into())).unwrap();
-        let name = routes.add(Arc::new(route)).unwrap();
+        let name = routes.add(Arc::new(made(ModelProtocol::Messages, "https://h/canary", Some("canary")))).unwrap();
         let other = routes.add(Arc::new(self::route("https://h"))).unwrap();
         let shown = format!("{routes:?} {name:?}");
         assert!(!shown.contains("canary") && !shown.contains(name.as_str()), "{shown}");

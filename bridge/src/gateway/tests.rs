@@ -256,3 +256,40 @@ async fn an_answer_is_cut_off_where_it_breaks_a_limit() {
     assert!(told.starts_with("HTTP/1.1 502") && told.contains("packs its answer"), "{told}");
     assert_eq!(lease.take_breach(), None);
 }
+
+#[tokio::test]
+async fn a_head_has_a_limit() {
+    let bench = Bench::start().await;
+    let lease = bench.lease(ModelProtocol::Responses, Some("real"));
+    // A head that comes with one read may be a little longer.
+    let long = format!("/x HTTP/1.1\r\nhost: h\r\nconnection: close\r\nx-long: {}", "x".repeat(4 * HEAD_BYTES));
+    let told = bench.ask(&lease, &long, "").await.rest().await;
+    assert!(told.starts_with("HTTP/1.1 431"), "{told}");
+}
+
+#[tokio::test]
+async fn a_connection_waits_where_there_is_no_room() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let listening = listen(listener, Arc::new(Semaphore::new(1)), Arc::default(), tasks.clone(), stop.clone());
+    drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
+    let ask = async || {
+        let mut talk = Talk(TcpStream::connect(address).await.unwrap());
+        talk.say("GET /x HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        talk
+    };
+    let mut first = ask().await;
+    assert!(first.hear("\r\n\r\n").await.starts_with("HTTP/1.1 404"));
+    // It is kept open, and so the second is not looked at before it ends.
+    let mut second = ask().await;
+    first.say("GET /y HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    first.hear("\r\n\r\n").await;
+    let mut byte = [0];
+    assert_eq!(second.0.try_read(&mut byte).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    drop(first);
+    assert!(second.hear("\r\n\r\n").await.starts_with("HTTP/1.1 404"));
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+}

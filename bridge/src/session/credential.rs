@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use adapters::harness::{Configuration, ModelProvider, Secrets};
+use adapters::harness::{Configuration, ModelProvider, NativeEnd, Report, Secrets};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Answer, Fence, executor::Slot, owner::Owner};
@@ -81,9 +81,14 @@ impl Access {
         }
     }
 
-    /// Why the gateway itself did not pass the last request on, if it did not.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.lease.as_ref()?.trouble()
+    /// Says what failed where the gateway itself did not pass a request on. The Harness knows a status at most.
+    pub(super) fn explain(&self, reports: &mut [Report]) {
+        let Some(trouble) = self.lease.as_ref().and_then(Lease::trouble) else { return };
+        for report in reports {
+            if let Report::Ended(NativeEnd::Failed { failure, .. }) = report {
+                failure.message.clone_from(&trouble);
+            }
+        }
     }
 }
 

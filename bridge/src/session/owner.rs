@@ -298,6 +298,9 @@ impl Owner {
             // Its end follows without an order; until then it takes no other Turn (R-CAN-3).
             self.slot.retiring();
         }
+        if let Slot::Live(live) = &self.slot {
+            live.access.explain(batch);
+        }
         match &mut self.turn {
             Some(turn) => turn.take(batch.drain(..)).await,
             None => batch.clear(),

@@ -35,7 +35,7 @@ pub struct Config {
     pub isolation: Option<Isolation>,
     /// Where workspaces may lie.
     pub roots: Roots,
-    /// More lines, in TOML; `{provider}` in them becomes the address of the rig's provider.
+    /// More lines, in TOML; `{provider}` in them becomes the address of the rig's provider, `{origin}` its origin.
     pub more: String,
 }
 
@@ -53,7 +53,7 @@ impl Config {
             Roots::Everything => vec![place.root().to_owned()],
             Roots::None => Vec::new(),
         };
-        let more = quick_to_stop(&self.more.replace("{provider}", provider));
+        let more = with_limits(&self.more.replace("{provider}", provider).replace("{origin}", origin(provider)));
         // The provider is a fake on this machine, so its exact origin is the operator's exception (R-SEC-4); a scenario may have others.
         let allowed = match more.contains("allow_origins") {
             true => String::new(),
@@ -76,14 +76,17 @@ fn origin(base_url: &str) -> &str {
     &base_url[..base_url[host..].find('/').map_or(base_url.len(), |at| host + at)]
 }
 
-/// A scenario that says nothing about it does not wait for Turns that run when the daemon stops.
-fn quick_to_stop(more: &str) -> String {
-    const QUICK: &str = "drain_timeout_ms = 100";
-    if more.contains("drain_timeout_ms") {
-        more.to_owned()
-    } else if more.contains("[limits]") {
-        more.replace("[limits]", &format!("[limits]\n{QUICK}"))
+/// What a scenario says nothing about: it does not wait for Turns that run when the daemon stops, and a Harness has its time on a busy machine.
+const LIMITS: [(&str, u32); 3] =
+    [("drain_timeout_ms", 100), ("harness_probe_ms", 30_000), ("harness_start_ms", 45_000)];
+
+fn with_limits(more: &str) -> String {
+    let unsaid = LIMITS.iter().filter(|(key, _)| !more.contains(key));
+    if more.contains("[limits]") {
+        let entries: String = unsaid.map(|(key, value)| format!("\n{key} = {value}")).collect();
+        more.replace("[limits]", &format!("[limits]{entries}"))
     } else {
-        format!("limits.{QUICK}\n{more}")
+        let entries: String = unsaid.map(|(key, value)| format!("limits.{key} = {value}\n")).collect();
+        format!("{entries}{more}")
     }
 }

@@ -31,7 +31,7 @@ pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
 pub use controls::{answering_by, deferring, searching};
-pub use core::{MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
+pub use core::{INTERRUPT, MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use harness::Harness;
@@ -78,6 +78,8 @@ pub struct Setup {
     pub needs: Vec<(v1::Placement, v1::Capability)>,
     /// Why the scenario runs with one Harness only, where that is the Harness's own way and not the bridge's.
     pub only: Option<&'static str>,
+    /// Why one Harness, or a fault child, is enough, where the rule is the bridge's own.
+    pub bridge: Option<&'static str>,
     /// How the daemon isolates it.
     pub isolation: Isolation,
     /// The first steps in the provider's queue.
@@ -136,6 +138,18 @@ impl Setup {
     #[must_use]
     pub fn only(self, reason: &'static str) -> Self {
         Self { only: Some(reason), ..self }
+    }
+
+    /// The same without the credential gateway: the Harness holds the model key itself.
+    #[must_use]
+    pub fn without_gateway(self) -> Self {
+        Self { more: format!("gateway = false\n{}", self.more), ..self }
+    }
+
+    /// The same for a scenario of a rule that the bridge keeps by itself, before or beside the Harness.
+    #[must_use]
+    pub fn bridge(self, reason: &'static str) -> Self {
+        Self { bridge: Some(reason), ..self }
     }
 
     /// The same with more lines for the daemon's configuration file.
@@ -200,6 +214,17 @@ impl Rig {
         Ok(Self { provider, daemon, child, harness: setup.harness, placements, place })
     }
 
+    /// Ends the rig's provider, whose place another one takes: gives the port, which the daemon allows.
+    ///
+    /// # Errors
+    /// When there can be no other provider for the rig.
+    pub async fn give_way(&mut self) -> anyhow::Result<u16> {
+        let port = self.provider.address().port();
+        let other = Provider::start(Vec::new()).await?;
+        std::mem::replace(&mut self.provider, other).stop().await;
+        Ok(port)
+    }
+
     /// The Harness that is driven.
     #[must_use]
     pub fn kind(&self) -> Harness {
@@ -249,6 +274,17 @@ impl Rig {
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Where the daemon's gateway listens.
+    ///
+    /// # Errors
+    /// When it says nothing of one.
+    pub fn gateway(&self) -> anyhow::Result<std::net::SocketAddr> {
+        let logs = self.daemon.logs();
+        let said = logs.iter().rev().find(|line| line["message"] == "the gateway listens");
+        let address = said.and_then(|line| line["address"].as_str()).context("the daemon has no gateway")?;
+        Ok(address.parse()?)
     }
 
     /// The directory in which the model works.
@@ -305,7 +341,7 @@ impl Rig {
     /// Waits until the daemon has no descendants but these.
     ///
     /// # Errors
-    /// When there are others after 10 s, which names them.
+    /// When there are others after 20 s, which names them.
     pub async fn only(&self, family: &[Process]) -> anyhow::Result<()> {
         let others = process::others(self.daemon.pid(), self.place.root(), family).await?;
         anyhow::ensure!(others.is_empty(), "there are other processes: {others:#?}");
@@ -341,7 +377,7 @@ impl Rig {
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.
     ///
     /// # Errors
-    /// When some are left after 10 s, which names them.
+    /// When some are left after 20 s, which names them.
     pub async fn all_gone(&self, family: &[Process]) -> anyhow::Result<()> {
         let left = process::left_of(family, self.place.root()).await?;
         anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
