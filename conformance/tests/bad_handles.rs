@@ -3,15 +3,16 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, MODEL_KEY, Rig, Setup, refusal, scenario};
+use conformance::child::codex;
+use conformance::child::fault::Place;
+use conformance::rig::{MODEL_KEY, Rig, Setup, refusal, scenario};
 use conformance::script::child::{Program, Step};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason, prepare_execution_response::Progress};
 use tokio::time;
 
 fn with(program: Program) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default() }
+    Setup::faulty(program)
 }
 
 /// A Turn that stays in its first message until the gate `go` is open.

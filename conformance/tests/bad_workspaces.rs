@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Rig, Roots, Setup, refusal, scenario};
+use conformance::rig::{Rig, Roots, Setup, Stands, refusal, scenario};
 use proto::client::{Error, Session};
 use proto::v1::{self, Reason, bind_assignment_request::Placement};
 
 fn setup(roots: Roots) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), roots, ..Setup::default() }
+    Setup { stands: Stands::Faulty(Box::new(codex::healthy())), roots, ..Setup::default() }
 }
 
 /// Binds a Session on this directory.

@@ -4,8 +4,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex::{self, FUNCTION};
-use conformance::rig::{Codex, Daemon, MODEL_KEY, Observed, Rig, Setup, function, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::FUNCTION;
+use conformance::rig::{Daemon, MODEL_KEY, Observed, Rig, Setup, function, scenario, text_result};
 use proto::client::{Client, Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use tokio::time;
@@ -118,7 +119,7 @@ fn next(seed: &mut u64) -> u64 {
 fn nothing_acknowledged_is_lost_whenever_the_daemon_is_killed() {
     let rounds = if std::env::var_os("RUNTIME_BRIDGE_LONG").is_some() { LONG } else { ROUNDS };
     let program = codex::calling(r#"{"q":"life"}"#);
-    let setup = Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default() };
+    let setup = Setup::faulty(program);
     scenario("crash_seeded", &["R-DUR-1", "R-DUR-2", "R-API-6", "R-CAN-4"], setup, async |rig| {
         let mut seed = 20_261_130;
         let mut all = Vec::new();

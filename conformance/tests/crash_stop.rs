@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, Daemon, Ended, Observed, Setup, function, refusal, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, MARK, Place};
+use conformance::rig::{Daemon, Ended, Observed, Setup, function, refusal, scenario, text_result};
 use proto::client::text_input;
 use proto::v1::{self, Reason, event::Kind};
 use rustix::process::Signal;
@@ -60,7 +61,7 @@ fn a_running_turn_is_cancelled_and_readable_after_the_restart() {
 
 #[test]
 fn nothing_new_begins_while_the_daemon_stops() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+    let setup = Setup::faulty(codex::healthy());
     scenario("stop_draining", &["R-DUR-3", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let idle = rig.session().await?;
@@ -75,7 +76,7 @@ fn nothing_new_begins_while_the_daemon_stops() {
         let client = rig.client().await?.with_patience(Duration::ZERO);
         client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
         rig.daemon.signal(Signal::TERM)?;
-        child.wait_for_mark(codex::MARK).await?;
+        child.wait_for_mark(MARK).await?;
         let refused = fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await;
         refusal(refused, Reason::Draining);
         refusal(idle.start(&ready, "t-1", text_input("hello")).await, Reason::Draining);
@@ -91,7 +92,7 @@ fn nothing_new_begins_while_the_daemon_stops() {
 
 #[test]
 fn a_second_signal_does_not_wait() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+    let setup = Setup::faulty(codex::healthy());
     scenario("stop_twice", &["R-DUR-3", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         child.play(codex::with_fault(Place::AtInterrupt, Fault::Hangs))?;
@@ -100,7 +101,7 @@ fn a_second_signal_does_not_wait() {
         Observed::default().until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
         let family = rig.family()?;
         rig.daemon.signal(Signal::TERM)?;
-        child.wait_for_mark(codex::MARK).await?;
+        child.wait_for_mark(MARK).await?;
         rig.daemon.signal(Signal::TERM)?;
         assert_eq!(rig.daemon.wait(Duration::from_secs(4)).await?, Ended::Code(1));
         // The keepers end what is left.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex::{self, Fault, Place};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, MARK, Place};
 use conformance::rig::{
-    Codex, Daemon, Ended, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result,
+    Daemon, Ended, MODEL_KEY, Observed, Rig, Setup, Stands, function, refusal, scenario, text_result,
 };
 use proto::client::{Messages, Session, text_input};
 use proto::v1::{self, ExecutorState, Reason, event::Kind, watch_runtime_response::News};
@@ -132,7 +133,7 @@ fn a_turn_that_waits_may_be_answered_while_another_one_runs() {
 
 #[test]
 fn a_preparation_at_work_is_given_up() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().with(LONG) };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().with(LONG) };
     scenario("drain_preparing", &["R-DUR-3", "R-PRE-7", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         child.play(codex::with_fault(Place::AtThreadStart, Fault::Hangs))?;
@@ -140,7 +141,7 @@ fn a_preparation_at_work_is_given_up() {
         let (preparing, configuration) = (session.clone(), rig.configuration(Vec::new()));
         let mut prepared = JoinSet::new();
         prepared.spawn(async move { preparing.prepare(configuration, Vec::new()).await });
-        child.wait_for_mark(codex::MARK).await?;
+        child.wait_for_mark(MARK).await?;
         let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
         assert_eq!(answer, v1::DrainResponse::default());
         rig.only(&[]).await?;

@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use conformance::child::FaultChild;
-use conformance::child::codex::{self, FUNCTION, Fault, MARK, Place};
-use conformance::rig::{Codex, Observed, Rig, Setup, function, processes, refusal, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::{FUNCTION, Fault, MARK, Place};
+use conformance::rig::{Observed, Rig, Setup, function, processes, refusal, scenario, text_result};
 use conformance::script::child::{Program, Spawn, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, event::Kind};
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+    Setup::faulty(codex::healthy())
 }
 
 /// A Turn of a Harness that follows this program, just started.

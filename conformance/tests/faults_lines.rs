@@ -3,8 +3,9 @@
 
 use anyhow::Context;
 use conformance::child::FaultChild;
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, MODEL_KEY, Observed, Rig, Setup, refusal, scenario};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, Place};
+use conformance::rig::{MODEL_KEY, Observed, Rig, Setup, refusal, scenario};
 use conformance::script::child::{Bytes, Program, Stderr, Step};
 use proto::client::Session;
 use proto::v1::{self, Reason, event::Kind};
@@ -12,7 +13,7 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+    Setup::faulty(codex::healthy())
 }
 
 /// Where the healthy program stands when something odd is written, from before its first line to behind its last.

@@ -2,8 +2,9 @@
 
 use anyhow::Context;
 use conformance::child::FaultChild;
-use conformance::child::codex::{self, FUNCTION, Fault, Place};
-use conformance::rig::{Codex, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::{FUNCTION, Fault, Place};
+use conformance::rig::{Observed, Rig, Setup, function, refusal, scenario, text_result};
 use conformance::script::child::{Program, Step};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::{self, Reason, event::Kind};
@@ -11,7 +12,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+    Setup::faulty(codex::healthy())
 }
 
 fn functions() -> Vec<v1::FunctionTool> {

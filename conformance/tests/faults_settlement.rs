@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::FaultChild;
-use conformance::child::codex::{self, FUNCTION, Fault, MARK, Place};
-use conformance::rig::{Codex, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::{FUNCTION, Fault, MARK, Place};
+use conformance::rig::{Observed, Rig, Setup, Stands, function, refusal, scenario, text_result};
 use conformance::script::child::{Bytes, Program, Read, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, Reason, TurnStatus, event::Kind};
@@ -17,7 +18,7 @@ use serde_json::value::to_raw_value;
 const ASK: Duration = Duration::from_millis(20);
 
 fn setup(more: &str) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), more: more.into(), ..Setup::default() }
+    Setup { stands: Stands::Faulty(Box::new(codex::healthy())), more: more.into(), ..Setup::default() }
 }
 
 /// A Turn of a Harness that follows this program, up to its mark.

@@ -6,25 +6,33 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use anyhow::Context;
-use conformance::child::FaultChild;
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, MODEL_KEY, Rig, Setup, nowhere, program, refusal, scenario};
+use conformance::child::fault::{Fault, Place};
+use conformance::child::{FaultChild, codex};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, MODEL_KEY, Rig, Setup, Stands, nowhere, program, refusal, scenario};
 use conformance::script::child::{Command, Program, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason};
 
-fn setup(program: Program) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default() }
-}
+for_each_harness!(
+    a_harness_that_is_not_there_is_unavailable_until_it_is,
+    a_harness_that_does_not_tell_its_version_is_given_up,
+    a_harness_that_hangs_at_its_start_is_ended,
+    a_harness_that_ends_on_its_way_fails_the_preparation_with_its_step,
+    an_executor_that_ends_before_its_first_turn_loses_nothing,
+);
 
-async fn declared(rig: &Rig) -> anyhow::Result<v1::HarnessDeclaration> {
-    let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-    info.harnesses.into_iter().find(|harness| harness.kind == "codex").context("codex is not declared")
+/// The step in which a preparation fails whose conversation is not opened.
+fn opens(harness: Harness) -> &'static str {
+    match harness {
+        Harness::Codex => "session",
+        Harness::ClaudeCode => "initialize",
+    }
 }
 
 /// The declaration and a preparation say the same about a Harness that is not usable.
 async fn unavailable(rig: &Rig, session: &Session, wants: &[&str]) -> anyhow::Result<()> {
-    let declared = declared(rig).await?;
+    let declared = rig.declaration().await?;
     assert!(!declared.available && !declared.qualified, "{declared:?}");
     let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
     let refused = refusal(refused, Reason::HarnessUnavailable).at("configuration.harness");
@@ -45,12 +53,15 @@ fn preparation(rig: &Rig, session: &Session, id: &str) -> v1::PrepareExecutionRe
     }
 }
 
-#[test]
-fn a_harness_that_is_not_there_is_unavailable_until_it_is() {
-    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("absent-{}", std::process::id()));
+fn a_harness_that_is_not_there_is_unavailable_until_it_is(harness: Harness) {
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "absent-{}-{}",
+        harness.kind(),
+        std::process::id()
+    ));
     fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("codex");
-    let setup = Setup { codex: Codex::At(path.clone()), ..Setup::default() };
+    let path = folder.join(harness.executable());
+    let setup = Setup { stands: Stands::At(path.clone()), ..Setup::default() }.of(harness);
     scenario("fault_absent", &["R-CAP-1", "R-PRE-1"], setup, async |rig| {
         let session = rig.session().await?;
         let shown = path.to_string_lossy().into_owned();
@@ -67,19 +78,19 @@ fn a_harness_that_is_not_there_is_unavailable_until_it_is() {
         fs::write(&path, "#!/nonexistent/interpreter\n")?;
         unavailable(rig, &session, &[&shown]).await?;
         // Without a restart, as soon as there is one.
-        FaultChild::install(&folder, &program("runtime-bridge-conformance")?, codex::healthy())?;
-        let declared = declared(rig).await?;
+        let child = program("runtime-bridge-conformance")?;
+        FaultChild::install(&folder, harness.executable(), &child, harness.healthy())?;
+        let declared = rig.declaration().await?;
         assert!(declared.available && declared.unavailable_reason.is_empty(), "{declared:?}");
         rig.whole_turn(&session, "t-1", "hello").await?.completed()
     });
     fs::remove_dir_all(&folder).unwrap();
 }
 
-#[test]
-fn a_harness_that_does_not_tell_its_version_is_given_up() {
+fn a_harness_that_does_not_tell_its_version_is_given_up(harness: Harness) {
     let hangs = Command { args: vec!["--version".into()], steps: vec![Step::IgnoreTerm, Step::Hang] };
-    let program = Program { commands: vec![hangs], ..codex::healthy() };
-    scenario("fault_version_hangs", &["R-CAP-1", "R-CAN-4"], setup(program), async |rig| {
+    let program = Program { commands: vec![hangs], ..harness.healthy() };
+    scenario("fault_version_hangs", &["R-CAP-1", "R-CAN-4"], Setup::faulty(program).of(harness), async |rig| {
         let session = rig.session().await?;
         unavailable(rig, &session, &["--version did not end within 5 s"]).await?;
         rig.only(&[]).await
@@ -94,7 +105,8 @@ fn without_the_catalogue_of_models_nothing_starts_under_none() {
         Program { commands: vec![command], ..codex::healthy() }
     };
     let hangs = prints(vec![Step::IgnoreTerm, Step::Hang]);
-    scenario("fault_models", &["R-CTL-4", "R-PRE-1", "R-CAN-4"], setup(hangs), async |rig| {
+    let setup = Setup::faulty(hangs).only("Claude Code is told by its arguments which tools it has");
+    scenario("fault_models", &["R-CTL-4", "R-PRE-1", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let session = rig.session_nowhere().await?;
         let refused = async |want: &str| -> anyhow::Result<()> {
@@ -110,9 +122,8 @@ fn without_the_catalogue_of_models_nothing_starts_under_none() {
     });
 }
 
-#[test]
-fn a_harness_that_hangs_at_its_start_is_ended() {
-    let setup = Setup { more: "limits.harness_start_ms = 600".into(), ..setup(codex::healthy()) };
+fn a_harness_that_hangs_at_its_start_is_ended(harness: Harness) {
+    let setup = Setup::child_of(harness).with("limits.harness_start_ms = 600");
     scenario("fault_start_hangs", &["R-PRE-1", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let other = rig.session().await?;
@@ -120,50 +131,48 @@ fn a_harness_that_hangs_at_its_start_is_ended() {
         let before = rig.family()?;
         let session = rig.session().await?;
         for (place, step) in
-            [(Place::Start, "initialize"), (Place::AtInitialize, "initialize"), (Place::AtThreadStart, "session")]
+            [(Place::Start, "initialize"), (Place::AtInitialize, "initialize"), (Place::AtThreadStart, opens(harness))]
         {
-            child.play(codex::with_fault(place, Fault::Hangs))?;
+            child.play(harness.with_fault(place, Fault::Hangs))?;
             let begun = Instant::now();
             let refused = rig.prepare(&session, rig.configuration(Vec::new())).await;
             assert!(begun.elapsed().as_millis() >= 600, "{place:?} took {:?}", begun.elapsed());
             let refused = refused.unwrap_err().downcast::<proto::client::Error>()?;
             let refused = refusal(Err::<(), _>(refused), Reason::PreparationFailed);
-            refused.with("step", step).says("codex did not answer within 600 ms");
+            refused.with("step", step).says(&format!("{} did not answer within 600 ms", harness.executable()));
             rig.only(&before).await?;
         }
-        child.play(codex::healthy())?;
+        child.play(harness.healthy())?;
         rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
         rig.whole_turn(&other, "t-2", "hello").await?.completed()
     });
 }
 
-#[test]
-fn a_harness_that_ends_on_its_way_fails_the_preparation_with_its_step() {
-    scenario("fault_start_ends", &["R-PRE-1", "R-PRE-7", "R-CAN-4"], setup(codex::healthy()), async |rig| {
+fn a_harness_that_ends_on_its_way_fails_the_preparation_with_its_step(harness: Harness) {
+    scenario("fault_start_ends", &["R-PRE-1", "R-PRE-7", "R-CAN-4"], Setup::child_of(harness), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let other = rig.session().await?;
         rig.whole_turn(&other, "t-1", "hello").await?.completed()?;
         let before = rig.family()?;
         let (session, client) = (rig.session().await?, rig.client().await?);
         let mut number = 0;
-        for (place, step) in [
-            (Place::Start, "initialize"),
-            (Place::AtInitialize, "initialize"),
-            (Place::AfterInitialize, "session"),
-            (Place::AtThreadStart, "session"),
-        ] {
+        // Claude Code's conversation is there with its answer to `initialize`.
+        let open = [(Place::AfterInitialize, "session"), (Place::AtThreadStart, "session")];
+        let open = open.into_iter().filter(|_| harness == Harness::Codex);
+        for (place, step) in [(Place::Start, "initialize"), (Place::AtInitialize, "initialize")].into_iter().chain(open)
+        {
             for (fault, wants) in [
-                (Fault::ExitsWith0, &["codex ended with exit code 0 before it answered"] as &[_]),
+                (Fault::ExitsWith0, &["ended with exit code 0 before it answered"] as &[_]),
                 (Fault::ExitsWith1, &["exit code 1", "nothing works"]),
                 (Fault::Segfaults, &["signal 11"]),
                 (Fault::IsKilled, &["signal 9"]),
                 (Fault::EndsInALine, &["exit code 0"]),
                 (Fault::ClosesItsOutput, &["closed its output"]),
-                (Fault::LeavesADescendant, &["codex"]),
+                (Fault::LeavesADescendant, &[harness.executable()]),
             ] {
                 number += 1;
                 let id = format!("p-{number}");
-                child.play(codex::with_fault(place, fault))?;
+                child.play(harness.with_fault(place, fault))?;
                 let refused = client.prepare(preparation(rig, &session, &id)).await;
                 let mut refused = refusal(refused, Reason::PreparationFailed).with("step", step).hides(MODEL_KEY);
                 for want in wants {
@@ -176,22 +185,23 @@ fn a_harness_that_ends_on_its_way_fails_the_preparation_with_its_step() {
             }
         }
         // A refusal in the Harness's own words.
-        for (place, step) in [(Place::AtInitialize, "initialize"), (Place::AtThreadStart, "session")] {
-            child.play(codex::with_fault(place, Fault::Refuses))?;
-            let refused = client.prepare(preparation(rig, &session, &format!("p-{step}"))).await;
-            refusal(refused, Reason::PreparationFailed).with("step", step).says("codex refused: no");
+        for (place, step) in [(Place::AtInitialize, "initialize"), (Place::AtThreadStart, opens(harness))] {
+            child.play(harness.with_fault(place, Fault::Refuses))?;
+            let refused = client.prepare(preparation(rig, &session, &format!("p-{place:?}"))).await;
+            refusal(refused, Reason::PreparationFailed)
+                .with("step", step)
+                .says(&format!("{} refused: no", harness.executable()));
         }
         rig.only(&before).await?;
-        child.play(codex::healthy())?;
+        child.play(harness.healthy())?;
         rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
         rig.whole_turn(&other, "t-2", "hello").await?.completed()
     });
 }
 
-#[test]
-fn an_executor_that_ends_before_its_first_turn_loses_nothing() {
-    let dies = codex::with_steps(Place::AfterThreadStart, &[Step::Gate("end".into()), Step::Exit(3)]);
-    scenario("fault_idle_exit", &["R-PRE-2", "R-CAN-4"], setup(dies), async |rig| {
+fn an_executor_that_ends_before_its_first_turn_loses_nothing(harness: Harness) {
+    let dies = harness.with_steps(Place::AfterThreadStart, &[Step::Gate("end".into()), Step::Exit(3)]);
+    scenario("fault_idle_exit", &["R-PRE-2", "R-CAN-4"], Setup::faulty(dies).of(harness), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let session = rig.session().await?;
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
@@ -201,7 +211,7 @@ fn an_executor_that_ends_before_its_first_turn_loses_nothing() {
         let refused = refusal(refused, Reason::HandleExpired).at("handle");
         refused.says("prepare again");
         refusal(session.turn("t-1").await, Reason::NotFound);
-        child.play(codex::healthy())?;
+        child.play(harness.healthy())?;
         rig.whole_turn(&session, "t-1", "hello").await?.completed()
     });
 }

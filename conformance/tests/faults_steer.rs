@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::FaultChild;
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, Observed, Rig, Setup, scenario};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, Place};
+use conformance::rig::{Observed, Rig, Setup, scenario};
 use conformance::script::child::{Program, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, InputPhase, Reason, event::Kind};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time;
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+    Setup::faulty(codex::healthy())
 }
 
 fn program(steps: Value) -> anyhow::Result<Program> {

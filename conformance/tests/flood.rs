@@ -6,8 +6,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, Rig, Setup, is_long, scenario};
+use conformance::child::codex;
+use conformance::child::fault::Place;
+use conformance::rig::{Rig, Setup, is_long, scenario};
 use conformance::script::child::{Repeat, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, event::Kind};
@@ -102,7 +103,7 @@ async fn flood(rig: &Rig, mebibytes: u64) -> anyhow::Result<Seen> {
 }
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+    Setup::faulty(codex::healthy())
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, Observed, Rig, Setup, scenario};
+use conformance::child::codex;
+use conformance::child::fault::Place;
+use conformance::rig::{Observed, Rig, Setup, scenario};
 use conformance::script::child::{Bytes, Step};
 use proto::client::text_input;
 
@@ -26,7 +27,7 @@ fn bytes(text: String) -> Step {
 
 #[test]
 fn long_lines_of_many_sessions_take_bounded_memory() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+    let setup = Setup::faulty(codex::healthy());
     let rules = ["R-EVT-12", "R-EVT-8", "R-API-7"];
     scenario("large_lines", &rules, setup.with("max_executors = 40"), async |rig| {
         let (sessions, length) = size();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Footprint, Observed, Rig, Setup, is_long, scenario};
+use conformance::rig::{Footprint, Observed, Rig, Setup, is_long, scenario};
 use futures_util::future::try_join_all;
 use proto::client::text_input;
 use proto::v1::{self, ReleaseOutcome, event::Kind};
@@ -23,7 +23,7 @@ const IDLE_THREADS: u64 = 12;
 const SESSION_KIB: u64 = 100;
 
 fn faulty() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+    Setup::faulty(codex::healthy())
 }
 
 /// Waits until the daemon has no more descriptors than this, and gives what it has.

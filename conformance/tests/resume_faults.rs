@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use conformance::child::FaultChild;
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, Rig, Setup, function, refusal, scenario};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, Place};
+use conformance::rig::{Rig, Setup, function, refusal, scenario};
 use conformance::script::child::{Program, Rule, Step};
 use proto::client::Session;
 use proto::v1::{self, Reason};
@@ -15,7 +16,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
+    Setup::faulty(codex::healthy())
 }
 
 /// A Session with a Turn, and its native history.

@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::{fs, io};
 
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, MODEL_KEY, Observed, Process, Setup, function, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, Place};
+use conformance::rig::{MODEL_KEY, Observed, Process, Setup, Stands, function, scenario, text_result};
 use proto::v1::{self, content, event::Kind};
 
 /// Files below a folder that hold these bytes.
@@ -87,7 +88,7 @@ fn the_model_key_is_nowhere_but_at_the_provider() {
 
 #[test]
 fn a_harness_that_repeats_the_key_is_cut() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().with("log = \"debug\"") };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().with("log = \"debug\"") };
     scenario("key_repeated", &["R-SEC-6", "R-EVT-5"], setup, async |rig| {
         let child = rig.child.clone().ok_or_else(|| anyhow::anyhow!("no child"))?;
         // The child's own record of what it received holds the key; it is the test's and not the bridge's.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use conformance::child::codex;
 use conformance::for_each_harness;
-use conformance::rig::{Codex, Daemon, Harness, Observed, Process, Rig, Setup, program, refusal, scenario};
+use conformance::rig::{Daemon, Harness, Observed, Process, Rig, Setup, Stands, program, refusal, scenario};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason};
 use rustix::process::Signal;
@@ -104,7 +104,7 @@ async fn keyed(rig: &Rig, session: &Session, key: &str) -> Result<v1::Ready, Err
 /// A keeper that is stopped ends nothing, and neither does the Codex below it, so both outlive their Executor.
 #[test]
 fn what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer() };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer() };
     let rules = ["R-CAN-4", "R-PRE-6", "R-ASG-4"];
     scenario("retired_survivors", &rules, setup.with("limits.settlement_ms = 1000"), async |rig| {
         let session = rig.session().await?;

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::child::codex::{self, Place};
+use conformance::child::codex;
+use conformance::child::fault::Place;
 use conformance::for_each_harness;
-use conformance::rig::{Codex, Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use conformance::script::child::{Bytes, Program, Read, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, event::Kind};
@@ -172,7 +173,7 @@ fn a_turn_whose_provider_never_answers_is_stalled(harness: Harness) {
 }
 
 fn faulty(program: Program) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default() }.with("limits.quiet_ms = 1000")
+    Setup::faulty(program).with("limits.quiet_ms = 1000")
 }
 
 fn listed(status: &str) -> anyhow::Result<[Step; 3]> {
