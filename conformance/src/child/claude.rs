@@ -12,7 +12,7 @@ use crate::script::child::{Bytes, Command, Program, Read, Rule, Step};
 pub const VERSION_LINE: &str = "2.1.332 (Claude Code)\n";
 
 /// The JSON-RPC id and the id of the request of a call.
-const CALL: u64 = 1;
+const CALL: u64 = 0;
 
 /// A program without a fault.
 #[must_use]
