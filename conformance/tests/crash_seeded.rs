@@ -4,12 +4,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex;
 use conformance::child::fault::FUNCTION;
-use conformance::rig::{Daemon, MODEL_KEY, Observed, Rig, Setup, function, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, function, scenario, text_result};
 use proto::client::{Client, Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use tokio::time;
+
+for_each_harness!(nothing_acknowledged_is_lost_whenever_the_daemon_is_killed);
 
 /// How many times the daemon is killed.
 const ROUNDS: u64 = 40;
@@ -115,11 +117,10 @@ fn next(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-#[test]
-fn nothing_acknowledged_is_lost_whenever_the_daemon_is_killed() {
+fn nothing_acknowledged_is_lost_whenever_the_daemon_is_killed(harness: Harness) {
     let rounds = if std::env::var_os("RUNTIME_BRIDGE_LONG").is_some() { LONG } else { ROUNDS };
-    let program = codex::calling(r#"{"q":"life"}"#);
-    let setup = Setup::faulty(program);
+    let program = harness.calling(r#"{"q":"life"}"#);
+    let setup = Setup::faulty(program).of(harness);
     scenario("crash_seeded", &["R-DUR-1", "R-DUR-2", "R-API-6", "R-CAN-4"], setup, async |rig| {
         let mut seed = 20_261_130;
         let mut all = Vec::new();

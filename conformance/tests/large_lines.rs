@@ -23,13 +23,6 @@ fn size() -> (usize, usize) {
     if std::env::var_os("RUNTIME_BRIDGE_LONG").is_some() { (8, 60 << 20) } else { (4, 12 << 20) }
 }
 
-/// A delta, cut where its text stands.
-fn halves(harness: Harness) -> anyhow::Result<(String, String)> {
-    let Step::Line(line) = harness.delta("HERE") else { anyhow::bail!("a delta is a line") };
-    let (head, tail) = line.get().split_once("HERE").context("no text")?;
-    Ok((head.to_owned(), tail.to_owned()))
-}
-
 fn bytes(text: String) -> Step {
     Step::Bytes(Bytes { text: Some(text), ..Bytes::default() })
 }
@@ -44,7 +37,7 @@ fn long_lines_of_many_sessions_take_bounded_memory(harness: Harness) {
         let before = memory(rig, "VmRSS:")?;
         let mut running = Vec::new();
         for number in 0..sessions {
-            let (head, tail) = halves(harness)?;
+            let (head, tail) = harness.cut_delta();
             let steps = [
                 bytes(format!("{head}${{fill:{length}}}")),
                 Step::Mark(format!("half-{number}")),

@@ -211,6 +211,18 @@ impl Harness {
         }
     }
 
+    /// The same, cut in two where its text stands.
+    #[must_use]
+    pub fn cut_delta(self) -> (String, String) {
+        const TEXT: &str = "HERE";
+        let line = match self.delta(TEXT) {
+            Step::Line(line) => line.get().to_owned(),
+            _ => String::new(),
+        };
+        let (head, tail) = line.split_once(TEXT).unwrap_or_default();
+        (head.to_owned(), tail.to_owned())
+    }
+
     /// The beginning of a line that would end a Turn.
     #[must_use]
     pub fn half_a_line(self) -> &'static str {
