@@ -8,11 +8,14 @@ use conformance::child::FaultChild;
 use conformance::child::fault::{FUNCTION, Fault, MARK, Place};
 use conformance::for_each_harness;
 use conformance::rig::{Harness, Observed, Rig, Setup, function, processes, refusal, scenario, text_result};
-use conformance::script::child::{Program, Spawn, Step};
+use conformance::script::child::{Program, Repeat, Spawn, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, event::Kind};
+use serde_json::json;
+use serde_json::value::to_raw_value;
 
 for_each_harness!(
+    questions_of_one_that_reads_no_answers_take_bounded_memory,
     an_interrupt_that_is_ignored_ends_with_the_process,
     an_end_by_a_signal_of_its_own_is_no_cancel,
     a_closed_output_is_an_end,
@@ -167,6 +170,38 @@ fn a_pipe_that_nobody_reads_holds_up_nobody_else(harness: Harness) {
             Ok(())
         },
     );
+}
+
+/// Each question is answered, and the answers to these are never read.
+fn questions_of_one_that_reads_no_answers_take_bounded_memory(harness: Harness) {
+    const QUESTIONS: u64 = 200_000;
+    const GROWS_KIB: u64 = 48 << 10;
+    let question = match harness {
+        Harness::Codex => json!({"id": "${round}", "method": "foo/bar", "params": {}}),
+        Harness::ClaudeCode => {
+            json!({"type": "control_request", "request_id": "q${round}", "request": {"subtype": "foo_bar"}})
+        }
+    };
+    let asks = Repeat { times: QUESTIONS, steps: vec![Step::Line(to_raw_value(&question).unwrap())] };
+    let steps = [Step::Repeat(asks), Step::IgnoreTerm, Step::Hang];
+    scenario("fault_unread_answers", &["R-EVT-8", "R-PLC-1", "R-CAN-4"], Setup::child_of(harness), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let bystander = rig.bystander().await?;
+        let base = rig.footprint()?;
+        let session = started(rig, &child, harness.with_steps(Place::InMessage, &steps)).await?;
+        let mut looks = tokio::time::interval(Duration::from_millis(20));
+        let mut most = base.memory_kib;
+        while session.turn("t-1").await?.ended.is_none() {
+            most = most.max(rig.footprint()?.memory_kib);
+            looks.tick().await;
+        }
+        anyhow::ensure!(most <= base.memory_kib + GROWS_KIB, "memory grows from {base} to {most} KiB");
+        let seen = observed(&session).await?;
+        let failure = seen.end()?.failure.as_ref().context("no failure")?;
+        assert_eq!(failure.code(), v1::FailureCode::HarnessProtocolError, "{failure:?}");
+        assert!(failure.message.contains("does not read the answers"), "{failure:?}");
+        bystander.undisturbed(rig).await
+    });
 }
 
 /// R-CAN-2: what a Turn has started and did not end is gone before the Turn is said to be over.

@@ -11,8 +11,11 @@ use conformance::rig::{Harness, MODEL_KEY, Observed, Rig, Setup, function, name,
 use conformance::script::child::{Program, Repeat, Signal, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, event::Kind};
+use serde_json::json;
+use serde_json::value::to_raw_value;
 
 for_each_harness!(
+    an_end_behind_the_native_end_keeps_it,
     every_kind_of_end_is_told_as_it_was,
     an_end_at_any_place_closes_what_is_open,
     an_end_behind_the_end_of_the_turn_changes_nothing_of_it,
@@ -172,6 +175,29 @@ fn an_end_behind_the_end_of_the_turn_changes_nothing_of_it(harness: Harness) {
             history_is_gone(rig, &session).await?;
         }
         Ok(())
+    });
+}
+
+/// The native end was told, and the process ends before it says anything more (R-EVT-7).
+fn an_end_behind_the_native_end_keeps_it(harness: Harness) {
+    let end = match harness {
+        Harness::Codex => {
+            let turn = json!({"id": "${turn}", "status": "completed", "error": null, "items": []});
+            vec![json!({"method": "turn/completed", "params": {"threadId": "${thread}", "turn": turn}})]
+        }
+        Harness::ClaudeCode => vec![json!({"type": "result", "subtype": "success", "is_error": false,
+            "stop_reason": "end_turn", "terminal_reason": "completed", "session_id": "${session}"})],
+    };
+    let lines = end.iter().map(|line| Step::Line(to_raw_value(line).unwrap()));
+    let steps: Vec<_> = lines.chain([Step::Die(Signal::Kill)]).collect();
+    scenario("fault_end_then_exit", &["R-EVT-7", "R-EVT-2"], Setup::child_of(harness), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let bystander = rig.bystander().await?;
+        let (session, observed) = turn(rig, &child, harness.with_steps(Place::BeforeEnd, &steps)).await?;
+        observed.completed()?;
+        assert_eq!(observed.messages(), ["Let me look.", "All is well."]);
+        bystander.undisturbed(rig).await?;
+        history_is_gone(rig, &session).await
     });
 }
 

@@ -12,6 +12,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 for_each_harness!(
+    an_interrupt_that_nobody_asked_for_is_a_broken_protocol,
     late_and_foreign_messages_reach_no_turn,
     the_start_may_be_told_before_it_is_answered,
     a_call_that_is_asked_twice_is_one_call,
@@ -418,6 +419,37 @@ fn a_turn_that_ends_without_the_evidence_of_a_result_failed(harness: Harness) {
     });
 }
 
+/// R-CAN-6: only who asked for a cancel is told of one.
+fn an_interrupt_that_nobody_asked_for_is_a_broken_protocol(harness: Harness) {
+    let steps = match harness {
+        Harness::Codex => {
+            let turn = json!({"id": "${turn}", "status": "interrupted", "error": null, "items": []});
+            vec![line(&json!({"method": "turn/completed", "params": {"threadId": "${thread}", "turn": turn}}))]
+        }
+        Harness::ClaudeCode => vec![
+            said(
+                "${session}",
+                Value::Null,
+                "result",
+                json!({"subtype": "error_during_execution", "is_error": true,
+                "terminal_reason": "aborted_streaming"}),
+            ),
+            said("${session}", Value::Null, "system", json!({"subtype": "session_state_changed", "state": "idle"})),
+        ],
+    };
+    scenario("fault_self_interrupt", &["R-CAN-6", "R-EVT-2", "R-EVT-3"], Setup::child_of(harness), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let (session, ready) = prepared(rig, &child, harness.with_steps(Place::InMessage, &steps)).await?;
+        session.start(&ready, "t-1", text_input("hello")).await?;
+        let observed = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        let failure = observed.end()?.failure.as_ref().context("no failure")?;
+        let want = (v1::TurnStatus::Failed, v1::FailureCode::HarnessProtocolError);
+        assert_eq!((observed.end()?.status(), failure.code()), want, "{failure:?}");
+        assert!(failure.message.contains("by itself"), "{failure:?}");
+        Ok(())
+    });
+}
+
 /// Claude Code ends a native turn with a `result` and is idle then; what came last counts, and neither of them is an end without the other.
 #[test]
 fn an_idle_state_ends_a_turn_with_its_last_result_only() {
@@ -444,6 +476,14 @@ fn an_idle_state_ends_a_turn_with_its_last_result_only() {
         let failure = observed.end()?.failure.as_ref().context("no failure")?;
         assert_eq!(failure.code(), v1::FailureCode::HarnessProtocolError, "{failure:?}");
         assert!(failure.message.contains("told no end"), "{failure:?}");
+        // Another conversation than the one that was asked for (R-PRE-4).
+        let other = said("foreign", Value::Null, "system", json!({"subtype": "init", "tools": []}));
+        let (session, ready) = prepared(rig, &child, harness.with_steps(Place::InTurn, &[other])).await?;
+        session.start(&ready, "t-1", text_input("hello")).await?;
+        let observed = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        let failure = observed.end()?.failure.as_ref().context("no failure")?;
+        assert_eq!(failure.code(), v1::FailureCode::HarnessProtocolError, "{failure:?}");
+        assert!(failure.message.contains("another conversation"), "{failure:?}");
         bystander.undisturbed(rig).await
     });
 }

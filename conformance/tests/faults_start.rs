@@ -13,8 +13,10 @@ use conformance::rig::{Harness, MODEL_KEY, Rig, Setup, Stands, nowhere, program,
 use conformance::script::child::{Command, Program, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason};
+use serde_json::{Value, json};
 
 for_each_harness!(
+    a_wrong_answer_at_the_start_fails_the_preparation,
     a_harness_that_is_not_there_is_unavailable_until_it_is,
     a_harness_that_does_not_tell_its_version_is_given_up,
     a_harness_that_hangs_at_its_start_is_ended,
@@ -196,6 +198,44 @@ fn a_harness_that_ends_on_its_way_fails_the_preparation_with_its_step(harness: H
         child.play(harness.healthy())?;
         rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
         rig.whole_turn(&other, "t-2", "hello").await?.completed()
+    });
+}
+
+/// Answers to `initialize` that are none, each with what is said of it.
+fn wrong_answers(harness: Harness) -> Vec<(Value, &'static str)> {
+    match harness {
+        Harness::Codex => {
+            vec![(json!({"result": "text"}), "unexpected answer"), (json!({"result": null}), "unexpected answer")]
+        }
+        Harness::ClaudeCode => vec![
+            (json!({"result": "text"}), "unexpected answer"),
+            (json!({"result": {"claude_code_version": 7}}), "unexpected answer"),
+            (json!({"result": {"account": {"tokenSource": "none"}}}), "it has no key for its model provider"),
+            (json!({"error": "Not logged in"}), "claude refused: Not logged in"),
+            (
+                json!({"line": {"type": "result", "subtype": "error_during_execution", "is_error": true,
+                "errors": ["No conversation found"]}}),
+                "claude refused: No conversation found",
+            ),
+        ],
+    }
+}
+
+fn a_wrong_answer_at_the_start_fails_the_preparation(harness: Harness) {
+    scenario("fault_start_answers", &["R-PRE-1", "R-PRE-2", "R-CAN-4"], Setup::child_of(harness), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let session = rig.session().await?;
+        for (answer, says) in wrong_answers(harness) {
+            // What the healthy program says behind it comes too late.
+            let steps = [serde_json::from_value(answer.clone())?, Step::Drain];
+            child.play(harness.with_steps(Place::AtInitialize, &steps))?;
+            let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
+            let refused = refusal(refused, Reason::PreparationFailed).with("step", "initialize").hides(MODEL_KEY);
+            anyhow::ensure!(refused.says(says).into_inner().message.len() < 2048, "{answer}");
+            rig.only(&[]).await.with_context(|| answer.to_string())?;
+        }
+        child.play(harness.healthy())?;
+        rig.whole_turn(&session, "t-1", "hello").await?.completed()
     });
 }
 
