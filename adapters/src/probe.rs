@@ -25,8 +25,6 @@ use crate::{
     },
 };
 
-/// How long `--version` may take.
-const VERSION_LIMIT: Duration = Duration::from_secs(5);
 /// What a probed program has between TERM and KILL.
 const GRACE: Duration = Duration::from_millis(200);
 /// How much of a probed program's output is read, where it is short.
@@ -188,6 +186,8 @@ pub(crate) struct Run<'a> {
     pub(crate) program: &'a Path,
     /// The variable that names the folder of its state.
     pub(crate) home: &'static str,
+    /// How long it may take.
+    pub(crate) limit: Duration,
 }
 
 impl Run<'_> {
@@ -196,7 +196,7 @@ impl Run<'_> {
     /// # Errors
     /// What went wrong, for a person.
     pub(crate) async fn version(&self) -> Result<String, String> {
-        let said = self.print(&["--version"], VERSION_LIMIT, OUTPUT).await?;
+        let said = self.print(&["--version"], OUTPUT).await?;
         // "codex-cli 0.171.0", "2.1.332 (Claude Code)"
         let version = said.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
         version.map(str::to_owned).ok_or_else(|| "--version printed no version".to_owned())
@@ -206,7 +206,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// What went wrong, for a person.
-    pub(crate) async fn print(&self, args: &[&str], limit: Duration, output: u64) -> Result<String, String> {
+    pub(crate) async fn print(&self, args: &[&str], output: u64) -> Result<String, String> {
         let folder = Folder::make().map_err(|error| format!("no folder for a probe: {error}"))?;
         let launch = Launch {
             keeper: self.keeper.to_owned(),
@@ -219,7 +219,7 @@ impl Run<'_> {
         };
         let mut process = process::spawn(launch).map_err(|error| error.to_string())?;
         drop(process.stdin);
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + self.limit;
         let mut printed = Vec::new();
         let reading = async {
             let _ = (&mut process.stdout).take(output).read_to_end(&mut printed).await;
@@ -229,7 +229,7 @@ impl Run<'_> {
             process.control.end();
             // The keeper needs its grace and no more.
             let _ = time::timeout(GRACE + Duration::from_secs(2), process.control.exited()).await;
-            return Err(format!("{} did not end within {} s", args[0], limit.as_secs()));
+            return Err(format!("{} did not end within {:?}", args[0], self.limit));
         };
         match exit.status {
             ExitStatus::Code(0) => Ok(String::from_utf8_lossy(&printed).into_owned()),

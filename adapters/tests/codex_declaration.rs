@@ -104,7 +104,7 @@ async fn a_broken_program_is_unavailable_with_what_to_do() {
 #[tokio::test]
 async fn a_program_that_hangs_is_ended() {
     let declaration = codex(program("hangs", "while :; do sleep 1000; done"), Isolation::Outer).declare().await;
-    assert!(reason(&declaration).contains("--version did not end within 5 s"), "{}", reason(&declaration));
+    assert!(reason(&declaration).contains("--version did not end within 10s"), "{}", reason(&declaration));
 }
 
 #[tokio::test]

@@ -170,6 +170,8 @@ impl Ledger {
             };
             match error.reason() {
                 Some(reason @ (Reason::StorageUnavailable | Reason::PreparationFailed)) => self.refusals.push(reason),
+                // A Harness that was lost is on its way out for a moment longer than its Turn.
+                Some(Reason::SessionBusy) => {}
                 _ => return Err(error),
             }
             time::sleep(AGAIN).await;

@@ -97,7 +97,7 @@ fn a_start_is_known_by_its_turn_before_anything_else_is_looked_at() {
 
 #[test]
 fn a_handle_expires_and_the_executor_is_used_again() {
-    let setup = Setup { more: "limits.handle_life_ms = 400".into(), ..with(codex::healthy()) };
+    let setup = Setup { more: "limits.handle_life_ms = 6000".into(), ..with(codex::healthy()) };
     scenario("bad_handle_expired", &["R-PRE-2", "R-PRE-7"], setup, async |rig| {
         let session = rig.session().await?;
         let client = rig.client().await?;
@@ -107,7 +107,7 @@ fn a_handle_expires_and_the_executor_is_used_again() {
         assert_eq!((&again.handle, again.expires_at), (&ready.handle, ready.expires_at));
         let expires = SystemTime::try_from(ready.expires_at.context("no expiry")?)?;
         let left = expires.duration_since(SystemTime::now()).unwrap_or_default();
-        assert!(left <= Duration::from_millis(400), "{left:?}");
+        assert!(left <= Duration::from_secs(6), "{left:?}");
         time::sleep_until(time::Instant::now() + left).await;
         let expired = session.start(&ready, "t-1", text_input("a")).await;
         refusal(expired, Reason::HandleExpired).at("handle").says("expired");

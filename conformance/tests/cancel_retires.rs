@@ -48,7 +48,8 @@ impl Running {
         // The Executor that follows goes on with it.
         rig.wait_for_history("run it").await?;
         let now = rig.family()?;
-        let own = now.into_iter().filter(|process| !base.iter().any(|one| one.pid == process.pid)).collect();
+        let known = |process: &Process| base.iter().any(|one| one.pid == process.pid && one.started == process.started);
+        let own = now.into_iter().filter(|process| !known(process)).collect();
         Ok(Self { bystander, session, ready, own })
     }
 
@@ -79,6 +80,7 @@ impl Running {
         anyhow::ensure!(alive.is_empty(), "it is not gone: {alive:#?}");
         rig.provider.reset();
         self.bystander.undisturbed(rig).await?;
+        rig.executor_gone(&self.session).await?;
         let native = self.session.turn("t-1").await?.native.context("it never began")?.session_id;
         let ready = rig.resume(&self.session, rig.configuration(Vec::new()), &native).await?;
         anyhow::ensure!(ready.executor_id != self.ready.executor_id && !ready.reused, "{ready:?}");

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use conformance::for_each_harness;
 use conformance::rig::{Harness, Observed, Process, Rig, Setup, function, is_long, scenario, text_result};
 use proto::client::{Session, text_input};
-use proto::v1::{CancelOutcome, EndCause, TurnStatus, event::Kind};
+use proto::v1::{self, CancelOutcome, EndCause, TurnStatus, event::Kind};
+use tokio::sync::Notify;
 use tokio::time;
 
 for_each_harness!(a_cancel_at_any_moment_settles_and_the_executor_goes_on);
@@ -33,12 +34,16 @@ fn next(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// Follows a Turn to its end and answers its call.
-async fn followed(session: &Session, turn_id: &str) -> anyhow::Result<Observed> {
+/// Follows a Turn to its end and answers its call; says when it has begun.
+async fn followed(session: &Session, turn_id: &str, begun: &Notify) -> anyhow::Result<Observed> {
     let (mut events, mut seen) = (session.turn_events(turn_id), Observed::default());
     while let Some(event) = events.next().await? {
         let call = match &event.kind {
             Some(Kind::FunctionCall(call)) => Some(call.call_id.clone()),
+            Some(Kind::TurnStarted(_)) => {
+                begun.notify_one();
+                None
+            }
             _ => None,
         };
         seen.events.push(event);
@@ -51,40 +56,63 @@ async fn followed(session: &Session, turn_id: &str) -> anyhow::Result<Observed> 
     Ok(seen)
 }
 
+/// The moment of a cancel.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    /// It counts from the start of the native turn; else from the answer to the start, which a busy machine tells much earlier.
+    begun: bool,
+    after: Duration,
+}
+
+/// How the Turn ended, and how long its cancel took.
 async fn cancelled(
     rig: &Rig,
     session: &Session,
+    ready: &v1::Ready,
     base: &[Process],
     turn_id: &str,
-    moment: Duration,
-) -> anyhow::Result<&'static str> {
+    moment: Moment,
+) -> anyhow::Result<(&'static str, Duration)> {
     rig.provider.reset();
     rig.provider.script(SCRIPT)?;
-    let ready = rig.prepare(session, rig.configuration(vec![function("lookup", "{\"type\":\"object\"}")])).await?;
-    anyhow::ensure!(ready.reused, "the Executor was replaced");
-    session.start(&ready, turn_id, text_input("look")).await?;
-    let mut following = pin!(followed(session, turn_id));
-    let early = time::timeout(moment, &mut following).await;
+    session.start(ready, turn_id, text_input("look")).await?;
+    let begun = Notify::new();
+    let mut following = pin!(followed(session, turn_id, &begun));
+    let moment_comes = async {
+        if moment.begun {
+            begun.notified().await;
+        }
+        time::sleep(moment.after).await;
+    };
+    let early = tokio::select! {
+        seen = &mut following => Some(seen),
+        () = moment_comes => None,
+    };
+    let asked = Instant::now();
     let answer = session.cancel(turn_id, Some(Duration::from_secs(30))).await?;
-    // Settled means gone, at this very moment.
-    let left: Vec<_> = rig.family()?.into_iter().filter(|one| !one.zombie && !one.runs_in(base)).collect();
+    let took = asked.elapsed();
+    // Settled means gone, at this very moment. Claude Code looks for what it has to end.
+    let looks = |one: &Process| one.command.starts_with("ps -A -o pid=");
+    let left = rig.family()?.into_iter().filter(|one| !one.zombie && !one.runs_in(base) && !looks(one));
+    let left: Vec<_> = left.collect();
     anyhow::ensure!(answer.outcome() == CancelOutcome::Settled, "{answer:?}");
     anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
     let seen = match early {
-        Ok(seen) => seen?,
-        Err(_) => following.await?,
+        Some(seen) => seen?,
+        None => following.await?,
     };
     let turn = answer.turn.context("no Turn")?;
     let end = seen.end()?;
     anyhow::ensure!(turn.ended.as_ref() == Some(end) && turn.required_actions.is_empty(), "{turn:?}");
-    match (end.status(), end.cause.map(|_| end.cause())) {
-        (TurnStatus::Completed, None) => Ok("completed"),
+    let how = match (end.status(), end.cause.map(|_| end.cause())) {
+        (TurnStatus::Completed, None) => "completed",
         (TurnStatus::Cancelled, Some(EndCause::Requested)) => {
             let told = seen.kinds().any(|kind| matches!(kind, Kind::TurnStarted(_)));
-            Ok(if told { "cancelled" } else { "cancelled before it began" })
+            if told { "cancelled" } else { "cancelled before it began" }
         }
         _ => anyhow::bail!("it ended so: {end:?}"),
-    }
+    };
+    Ok((how, took))
 }
 
 #[expect(clippy::print_stdout, reason = "it says how the Turns ended")]
@@ -95,20 +123,33 @@ fn a_cancel_at_any_moment_settles_and_the_executor_goes_on(harness: Harness) {
         let session = rig.session().await?;
         let functions = || vec![function("lookup", "{\"type\":\"object\"}")];
         let mut events = rig.start_turn(&session, rig.configuration(functions()), "t-first", "hello").await?;
-        Observed::default().to_the_end(&mut events).await?.completed()?;
-        let base = rig.family()?;
+        let first = Observed::default().to_the_end(&mut events).await?;
+        first.completed()?;
+        let native = first.native_session()?;
+        let mut base = rig.family()?;
         let (mut seed, mut ends) = (20_261_130, BTreeMap::new());
+        let mut took = Duration::ZERO;
         for round in 0..rounds {
-            let moment = Duration::from_millis(next(&mut seed) % LATEST_MS);
-            let end = cancelled(rig, &session, &base, &format!("t-{round}"), moment)
+            let mut ready = rig.prepare_behind(took, &session, rig.configuration(functions()), &native).await?;
+            if !ready.reused {
+                // The next one begins with what the first one began with: a Turn that starts its helpers.
+                rig.provider.reset();
+                rig.turn_with(&session, &ready, &format!("t-before-{round}"), "hello").await?.completed()?;
+                base = rig.family()?;
+                ready = rig.prepare(&session, rig.configuration(functions())).await?;
+            }
+            let after = Duration::from_millis(next(&mut seed) % LATEST_MS);
+            let moment = Moment { begun: round % 3 == 2, after };
+            let (end, slow) = cancelled(rig, &session, &ready, &base, &format!("t-{round}"), moment)
                 .await
-                .with_context(|| format!("round {round}, cancelled after {moment:?}"))?;
+                .with_context(|| format!("round {round}, cancelled at {moment:?}"))?;
+            took = slow;
             *ends.entry(end).or_insert(0) += 1;
         }
         println!("{rounds} Turns: {ends:?}");
         anyhow::ensure!(ends.contains_key("cancelled"), "no cancel came in time: {ends:?}");
         rig.provider.reset();
-        let ready = rig.prepare(&session, rig.configuration(functions())).await?;
+        let ready = rig.prepare_behind(took, &session, rig.configuration(functions()), &native).await?;
         session.start(&ready, "t-last", text_input("go on")).await?;
         Observed::default().to_the_end(&mut session.turn_events("t-last")).await?.completed()
     });

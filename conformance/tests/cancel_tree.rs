@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Context;
 use conformance::for_each_harness;
@@ -162,17 +163,25 @@ async fn every_way(rig: &Rig, ways: &[Way]) -> anyhow::Result<()> {
     fs::copy("/bin/sleep", workspace.join("codex-code-mode-host"))?;
     rustix::fs::mknodat(rustix::fs::CWD, workspace.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)?;
     let session = rig.session().await?;
-    rig.whole_turn(&session, "t-first", "hello").await?.completed()?;
-    let base = rig.family()?;
+    let first = rig.whole_turn(&session, "t-first", "hello").await?;
+    first.completed()?;
+    let native = first.native_session()?;
+    let mut base = rig.family()?;
     // Claude Code waits for its commands, and has no helper of that name.
     let fits = |way: &&Way| rig.kind() == Harness::Codex || !(way.in_background || way.name == "disguised");
     for way in ways.iter().filter(fits) {
-        cancelled_in_the_middle(rig, &session, &base, way).await.with_context(|| way.name)?;
+        cancelled_in_the_middle(rig, &session, &native, &mut base, way).await.with_context(|| way.name)?;
     }
     Ok(())
 }
 
-async fn cancelled_in_the_middle(rig: &Rig, session: &Session, base: &[Process], way: &Way) -> anyhow::Result<()> {
+async fn cancelled_in_the_middle(
+    rig: &Rig,
+    session: &Session,
+    native: &str,
+    base: &mut Vec<Process>,
+    way: &Way,
+) -> anyhow::Result<()> {
     let turn_id = format!("t-{}", way.name.replace(' ', "-"));
     let yield_ms = if way.in_background { 250 } else { 30_000 };
     let shell = json!([{"play": [{"shell": {"command": way.command, "yield_ms": yield_ms}}]}, {"play": ["hang"]}]);
@@ -191,9 +200,11 @@ async fn cancelled_in_the_middle(rig: &Rig, session: &Session, base: &[Process],
         rig.wait_for_process(|process| process.command.contains("./chain")).await?;
     }
     if way.in_background {
-        rig.provider.wait_for(|requests| requests.len() == 2).await?;
+        rig.provider.wait_for(|requests| requests.len() >= 2).await?;
     }
+    let begun = Instant::now();
     let answer = session.cancel(&turn_id, None).await?;
+    let took = begun.elapsed();
     // Settled means gone, at this very moment; one look at a tree that changes may miss something.
     let left = surplus(rig, base)?;
     let number = fs::read_to_string(&chain).unwrap_or_default();
@@ -208,8 +219,11 @@ async fn cancelled_in_the_middle(rig: &Rig, session: &Session, base: &[Process],
     anyhow::ensure!(tools == [(ToolStatus::Incomplete, None)], "{tools:?}");
 
     rig.provider.reset();
-    let next = rig.whole_turn(session, &format!("{turn_id}-next"), "go on").await?;
-    next.completed()?;
+    let ready = rig.prepare_behind(took, session, rig.configuration(Vec::new()), native).await?;
+    rig.turn_with(session, &ready, &format!("{turn_id}-next"), "go on").await?.completed()?;
+    if !ready.reused {
+        *base = rig.family()?;
+    }
     rig.only(base).await?;
     anyhow::ensure!(fs::read_to_string(&chain).unwrap_or_default() == number, "the chain goes on");
     Ok(())

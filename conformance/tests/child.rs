@@ -20,6 +20,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_runtime-bridge-conformance");
 /// A folder of its own for a test.
 fn folder(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("child-{name}-{}", std::process::id()));
+    // An earlier process may have had the same id, and its marks are still there.
+    _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }

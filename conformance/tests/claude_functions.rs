@@ -122,6 +122,8 @@ fn arguments_are_the_models_own_text_after_a_resume_too() {
             let seen = seen.to_the_end(&mut events).await?;
             seen.completed()?;
             native = Some(seen.native_session()?);
+            // Claude Code writes its history a little behind what it tells.
+            rig.wait_for_result(&format!("{turn_id}-{}", exact.len() - 1)).await?;
             rig.daemon.terminate().await?;
             rig.daemon = Daemon::start(rig.place()).await?;
         }

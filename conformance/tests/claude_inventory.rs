@@ -175,6 +175,8 @@ async fn resumed(rig: &mut Rig, case: Case, placement: v1::Placement) -> anyhow:
     let first = Observed::default().to_the_end(&mut events).await?;
     first.completed()?;
     case.offered(rig)?;
+    // Claude Code writes its history a little behind what it tells.
+    rig.wait_for_history(r#""text":"hello""#).await?;
     rig.daemon.terminate().await?;
     rig.daemon = Daemon::start(rig.place()).await?;
     let ready = rig.resume(&session, configuration, &first.native_session()?).await?;

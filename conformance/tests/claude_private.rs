@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::{env, fs, io};
 
 use anyhow::Context;
 use conformance::rig::{
@@ -77,16 +77,28 @@ fn named(folder: &Path, words: &[String], depth: u32) -> Vec<PathBuf> {
 /// Files below a folder that hold these bytes.
 fn holders(folder: &Path, needle: &[u8]) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in still_there(fs::read_dir(folder))?.into_iter().flatten() {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
             found.extend(holders(&entry.path(), needle)?);
-        } else if kind.is_file() && fs::read(entry.path())?.windows(needle.len()).any(|window| window == needle) {
+        } else if kind.is_file()
+            && still_there(fs::read(entry.path()))?
+                .is_some_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle))
+        {
             found.push(entry.path());
         }
     }
     Ok(found)
+}
+
+/// A file of those that work there may go while it is looked at.
+fn still_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[test]

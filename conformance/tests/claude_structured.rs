@@ -1,6 +1,8 @@
 //! Final answers by a schema as Claude Code gives them (R-CTL-3): the model calls a tool for it. Which call is the answer, what is told of it, and what
 //! becomes of Turns without one. What both Harnesses share is in `output_schema.rs`.
 
+use std::time::Instant;
+
 use anyhow::Context;
 use conformance::rig::{
     Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, answering_by, deferring, function, nowhere, refusal, scenario,
@@ -240,10 +242,17 @@ fn an_answer_that_a_cancel_overtakes_is_none() {
         let mut events = rig.start_turn(&session, configuration(rig), "t-1", "answer").await?;
         let mut seen = Observed::default();
         seen.call(&mut events).await?;
+        // Where Claude Code is ended for it, another one goes on with its history.
+        rig.wait_for_history(r#""text":"answer""#).await?;
+        let begun = Instant::now();
         assert_eq!(session.cancel("t-1", None).await?.outcome(), CancelOutcome::Settled);
+        let took = begun.elapsed();
         let seen = seen.to_the_end(&mut events).await?;
         assert_eq!((seen.end()?.status(), answers(&seen)), (TurnStatus::Cancelled, vec![]));
-        let next = turn(rig, &session, "t-2", &[step(&[calls(&[answer("a1", r#"{"x":2}"#)])])]).await?;
+        let native = seen.native_session()?;
+        let ready = rig.prepare_behind(took, &session, configuration(rig), &native).await?;
+        rig.provider.script(&json!([step(&[calls(&[answer("a1", r#"{"x":2}"#)])])]).to_string())?;
+        let next = rig.turn_with(&session, &ready, "t-2", "t-2").await?;
         answered(&next, "a1", r#"{"x":2}"#)
     });
 }
@@ -313,6 +322,8 @@ fn an_answer_stands_beside_functions_that_are_found() {
         session.submit(vec![text_result("t-1", "c1", "found")]).await?;
         let first = seen.to_the_end(&mut events).await?;
         answered(&first, "a1", r#"{"x":1}"#)?;
+        // Claude Code writes its history a little behind what it tells.
+        rig.wait_for_history(r#""id":"a1""#).await?;
         rig.daemon.kill().await?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let ready = rig.resume(&session, configuration, &first.native_session()?).await?;

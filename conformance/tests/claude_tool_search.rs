@@ -97,6 +97,8 @@ async fn found(rig: &mut Rig, session: Session, configuration: v1::ExecutionConf
     let first = answered(rig, &session, configuration.clone(), "t-1", &["find", "eager"]).await?;
     assert_eq!((tools(&first), first.messages()), (vec!["ToolSearch".to_owned()], vec!["Found."]));
     answered(rig, &session, configuration.clone(), "t-2", &[]).await?;
+    // Claude Code writes its history a little behind what it tells.
+    rig.wait_for_history(r#""text":"Still there.""#).await?;
     rig.daemon.terminate().await?;
     rig.daemon = Daemon::start(rig.place()).await?;
     let ready = rig.resume(&session, configuration, &first.native_session()?).await?;

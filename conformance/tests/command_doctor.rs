@@ -11,6 +11,8 @@ use conformance::rig::{claude, codex, program};
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}-{}", std::process::id()));
+    // An earlier process may have had the same id.
+    _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder
 }
@@ -109,7 +111,7 @@ fn saying(folder: &Path, name: &str, script: &str) -> PathBuf {
 
 #[test]
 fn claude_code_is_told_with_its_version_its_isolation_and_where_its_key_is() {
-    let folder = folder("claude");
+    let folder = folder("claude-alone");
     // Only Claude Code is looked at.
     fs::write(folder.join("config.toml"), "codex.program = \"/nonexistent/codex\"\n").unwrap();
     let told = |program: &Path, isolation: &str| {

@@ -119,6 +119,11 @@ async fn bind(rig: &Rig, client: Client, fence: v1::AssignmentRef) -> Result<Ses
     Session::bind(client, fence, Placement::Workspace(workspace)).await
 }
 
+/// Codex writes its history a little behind what it tells; the Session goes on with it.
+async fn written(rig: &Rig, id: &str) -> anyhow::Result<()> {
+    rig.wait_for_history(&format!(r#""text":"{id}""#)).await
+}
+
 /// A Core that does a Turn, says when the moment is reached, and remembers what it was told. It gives up at the first thing that is lost.
 async fn core(
     rig: &Rig,
@@ -145,8 +150,12 @@ async fn core(
     while let Some(event) = events.next().await? {
         told.events.push(event.clone());
         match event.kind {
-            Some(Kind::MessageDelta(_)) => at(Moment::Text),
+            Some(Kind::MessageDelta(_)) => {
+                written(rig, id).await?;
+                at(Moment::Text);
+            }
             Some(Kind::ToolStarted(_)) => {
+                written(rig, id).await?;
                 rig.wait_for_process(|process| process.command == "sleep 7202").await?;
                 at(Moment::CommandRuns);
                 if moment == Moment::CancelUnderWay {
@@ -156,6 +165,7 @@ async fn core(
                 }
             }
             Some(Kind::FunctionCall(call)) => {
+                written(rig, id).await?;
                 at(Moment::CallPending);
                 if moment == Moment::CallPending {
                     continue;

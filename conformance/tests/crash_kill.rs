@@ -41,13 +41,13 @@ async fn in_the_middle(rig: &Rig, session: &Session) -> anyhow::Result<(v1::Read
     Ok((ready, events, seen))
 }
 
-/// The daemon dies; all that it had started is gone within 5 s. Then another one starts on the same state.
+/// The daemon dies; all that it had started is gone soon. Then another one starts on the same state.
 async fn crash(rig: &mut Rig) -> anyhow::Result<()> {
     let family = rig.family()?;
     rig.daemon.kill().await?;
     let begun = Instant::now();
     rig.all_gone(&family).await?;
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     rig.daemon = Daemon::start(rig.place()).await?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use conformance::child::fault::{Fault, MARK, Place};
 use conformance::for_each_harness;
 use conformance::rig::{Daemon, Ended, Harness, Observed, Setup, function, refusal, scenario, text_result};
 use proto::client::text_input;
-use proto::v1::{self, Reason, event::Kind};
+use proto::v1::{self, Reason, event::Kind, watch_runtime_response::News};
 use rustix::process::Signal;
 
 for_each_harness!(
@@ -72,7 +72,8 @@ fn a_running_turn_is_cancelled_and_readable_after_the_restart(harness: Harness) 
 }
 
 fn nothing_new_begins_while_the_daemon_stops(harness: Harness) {
-    let setup = Setup::child_of(harness);
+    // Time for the refusals before it is interrupted, whatever the machine does meanwhile.
+    let setup = Setup::child_of(harness).with("[limits]\ndrain_timeout_ms = 5000");
     scenario("stop_draining", &["R-DUR-3", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let idle = rig.session().await?;
@@ -85,12 +86,13 @@ fn nothing_new_begins_while_the_daemon_stops(harness: Harness) {
         seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
         let fresh = rig.session().await?;
         let client = rig.client().await?.with_patience(Duration::ZERO);
-        client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        let mut watch = client.watch_runtime(v1::WatchRuntimeRequest {}).await?;
         rig.daemon.signal(Signal::TERM)?;
-        child.wait_for_mark(MARK).await?;
+        while !matches!(watch.next().await?.context("the bridge left")?.news, Some(News::Drain(_))) {}
         let refused = fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await;
         refusal(refused, Reason::Draining);
         refusal(idle.start(&ready, "t-1", text_input("hello")).await, Reason::Draining);
+        child.wait_for_mark(MARK).await?;
         let seen = seen.to_the_end(&mut events).await?;
         is_stopped(seen.end()?);
         assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
@@ -113,7 +115,8 @@ fn a_second_signal_does_not_wait(harness: Harness) {
         rig.daemon.signal(Signal::TERM)?;
         child.wait_for_mark(MARK).await?;
         rig.daemon.signal(Signal::TERM)?;
-        assert_eq!(rig.daemon.wait(Duration::from_secs(4)).await?, Ended::Code(1));
+        // One that waited would end with 0.
+        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(1));
         // The keepers end what is left.
         rig.all_gone(&family).await?;
         rig.daemon = Daemon::start(rig.place()).await?;

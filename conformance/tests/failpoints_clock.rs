@@ -50,9 +50,9 @@ fn a_session_does_not_notice_a_clock_that_jumps() {
 
 #[test]
 fn a_handle_lives_as_long_as_it_should_by_a_clock_that_jumps() {
-    const LIFE: Duration = Duration::from_millis(400);
+    const LIFE: Duration = Duration::from_secs(4);
     for (seconds, reading) in [(-TEN_YEARS_S, 2), (TEN_YEARS_S, 2)] {
-        let setup = jumps(seconds, reading).with("limits.handle_life_ms = 400");
+        let setup = jumps(seconds, reading).with("limits.handle_life_ms = 4000");
         let name = format!("clock_handle_{}", if seconds < 0 { "back" } else { "ahead" });
         scenario(&name, &["R-PRE-2"], setup, async |rig| {
             let session = rig.session().await?;

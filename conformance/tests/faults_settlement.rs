@@ -1,13 +1,13 @@
 //! What is told of a settlement: a completion that wins, one that is not proved and its later truth, an end before the native turn has begun,
 //! and a pipe that says half a line and nothing more (R-CAN-1 to R-CAN-5, R-EVT-9).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use conformance::child::fault::{FUNCTION, Fault, MARK, Place};
 use conformance::child::{FaultChild, claude};
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{Harness, INTERRUPT, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use conformance::script::child::{Bytes, Program, Read, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, Reason, TurnStatus, event::Kind};
@@ -52,7 +52,9 @@ fn a_completion_that_is_on_its_way_wins(harness: Harness) {
             // The mark may be the one of the round before; a Turn whose input is not written yet would be cancelled.
             let speaks = |kind: &Kind| matches!(kind, Kind::MessageStarted(_)).then_some(());
             Observed::default().until(&mut session.turn_events("t-1"), speaks).await?;
+            let begun = Instant::now();
             let answer = session.cancel("t-1", None).await?;
+            let took = begun.elapsed();
             assert_eq!(answer.outcome(), CancelOutcome::Settled, "{place:?}");
             let turn = answer.turn.context("no Turn")?;
             let seen = observed(&session).await?;
@@ -60,9 +62,11 @@ fn a_completion_that_is_on_its_way_wins(harness: Harness) {
             assert_eq!(turn.ended.as_ref(), Some(seen.end()?));
             assert!(turn.cancel_requested, "{turn:?}");
             assert_eq!(seen.messages(), ["Let me look.", "All is well."]);
-            // It was not in vain for nothing: the Executor is as good as before.
-            let ready = rig.prepare(&session, rig.configuration(vec![function(FUNCTION, "{}")])).await?;
-            assert!(ready.reused);
+            // It was not in vain for nothing: the Executor is as good as before, unless the machine kept it from its answer for so long.
+            if took < INTERRUPT {
+                let ready = rig.prepare(&session, rig.configuration(vec![function(FUNCTION, "{}")])).await?;
+                assert!(ready.reused);
+            }
         }
         // A call that nobody answered, of a Turn that completed: the cancel is what a late result is told of.
         let session = marked(rig, &child, harness.with_steps(Place::InCall, &interrupt_then_end(harness))).await?;
@@ -96,7 +100,7 @@ fn interrupt_then_end(harness: Harness) -> Vec<Step> {
 /// A keeper that is stopped ends nothing, so nothing is proved in time; what it kept is ended by its mark, and who asks again is told so.
 fn a_settlement_that_is_not_proved_is_told_and_so_is_its_later_truth(harness: Harness) {
     let rules = ["R-CAN-1", "R-CAN-2", "R-CAN-3", "R-CAN-4", "R-EVT-9", "R-ASG-4", "R-API-5"];
-    scenario("cancel_unconfirmed", &rules, setup(harness, "limits.settlement_ms = 2000"), async |rig| {
+    scenario("cancel_unconfirmed", &rules, setup(harness, "limits.settlement_ms = 5000"), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         let base = rig.family()?;
@@ -136,7 +140,7 @@ fn a_settlement_that_is_not_proved_is_told_and_so_is_its_later_truth(harness: Ha
 /// The same when the Session is released meanwhile: the Release answers once everything is gone.
 fn a_release_waits_for_what_a_stopped_keeper_keeps(harness: Harness) {
     let rules = ["R-ASG-4", "R-CAN-4", "R-EVT-9"];
-    scenario("release_unconfirmed", &rules, setup(harness, "limits.settlement_ms = 2000"), async |rig| {
+    scenario("release_unconfirmed", &rules, setup(harness, "limits.settlement_ms = 5000"), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let session = marked(rig, &child, harness.with_fault(Place::InCommand, Fault::Hangs)).await?;
         let family = rig.family()?;
@@ -170,19 +174,26 @@ fn a_cancel_before_the_native_turn_has_started_is_held_and_not_lost(harness: Har
     scenario("cancel_before_start", &["R-CAN-1", "R-CAN-3", "R-EVT-2"], setup(harness, ""), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let session = marked(rig, &child, program).await?;
+        let begun = Instant::now();
         for _ in 0..2 {
             let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
             assert_eq!(pending.outcome(), CancelOutcome::Pending);
         }
         child.open_gate("begin")?;
         assert_eq!(session.cancel("t-1", None).await?.outcome(), CancelOutcome::Settled);
+        let took = begun.elapsed();
         let seen = observed(&session).await?;
         let end = seen.end()?;
         assert_eq!((end.status(), end.cause()), (TurnStatus::Cancelled, v1::EndCause::Requested), "{end:?}");
         let told = String::from_utf8(child.received(child.last(harness)?.pid)?)?;
-        assert_eq!(told.matches(interrupt).count(), 1, "{told}");
-        let functions = vec![function(FUNCTION, "{}")];
-        assert!(rig.prepare(&session, rig.configuration(functions)).await?.reused);
+        let told_so = told.matches(interrupt).count();
+        assert!(told_so <= 1, "{told}");
+        // Where the machine kept the start back for so long, it was ended instead.
+        if took < INTERRUPT {
+            assert_eq!(told_so, 1, "{told}");
+            let functions = vec![function(FUNCTION, "{}")];
+            assert!(rig.prepare(&session, rig.configuration(functions)).await?.reused);
+        }
         Ok(())
     });
 }
@@ -190,7 +201,7 @@ fn a_cancel_before_the_native_turn_has_started_is_held_and_not_lost(harness: Har
 /// Half a line is no message, and silence is no end: the Turn runs on until somebody ends it.
 fn half_a_line_and_then_silence_is_nothing_until_it_is_ended(harness: Harness) {
     let rules = ["R-CAN-1", "R-CAN-4", "R-EVT-2", "R-PRE-1"];
-    scenario("fault_half_a_line", &rules, setup(harness, "limits.harness_start_ms = 3000"), async |rig| {
+    scenario("fault_half_a_line", &rules, setup(harness, "limits.harness_start_ms = 8000"), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         let half = harness.cut_delta().0 + "PHANTOM";

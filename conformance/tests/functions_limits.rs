@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use conformance::for_each_harness;
 use conformance::rig::{Harness, Observed, Setup, function, refusal, scenario, text_result};
 use proto::client::Session;
@@ -31,7 +32,12 @@ fn a_call_that_is_silent_for_too_long_is_abandoned_and_answered_by_the_bridge(ha
             let functions = vec![limited("slow", Some(1000), None), function("patient", SCHEMA)];
             let (session, mut events, mut seen) =
                 rig.waiting_turn(functions, &[("slow", "c1"), ("patient", "c2")]).await?;
-            let abandoned = seen.until(&mut events, abandoned).await?;
+            // It may be over before the other one is asked for.
+            let over = seen.kinds().find_map(abandoned);
+            let abandoned = match over {
+                Some(abandoned) => abandoned,
+                None => seen.until(&mut events, abandoned).await?,
+            };
             assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
             assert_eq!((&*abandoned.call_id, abandoned.reason()), ("c1", v1::AbandonReason::Deadline));
             let turn = session.turn("t-1").await?;
@@ -63,7 +69,7 @@ fn progress_restarts_the_silence_and_not_the_whole(harness: Harness) {
         &["R-FN-8", "R-API-6"],
         Setup::outer().of(harness).needing(v1::Capability::FunctionTools),
         async |rig| {
-            let functions = vec![limited("slow", Some(1500), Some(3000))];
+            let functions = vec![limited("slow", Some(5000), Some(10_000))];
             let begun = Instant::now();
             let (session, mut events, mut seen) = rig.waiting_turn(functions, &[("slow", "c1")]).await?;
             let (mut number, mut duplicates, mut early) = (0, 0, 0);
@@ -87,7 +93,7 @@ fn progress_restarts_the_silence_and_not_the_whole(harness: Harness) {
             }
             let abandoned = seen.until(&mut events, abandoned).await?;
             assert_eq!(abandoned.reason(), v1::AbandonReason::Deadline);
-            assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
             assert!(number > 3 && duplicates >= 3 && early > 0, "{number}, {duplicates} again, {early} too early");
             let told: Vec<_> = seen.kinds().filter_map(progress).collect();
             assert_eq!(told.len() as u64, number, "a duplicate is no event");
@@ -96,7 +102,7 @@ fn progress_restarts_the_silence_and_not_the_whole(harness: Harness) {
                 assert_eq!(*report, want);
             }
             // Two reports stand at least a quarter of a second apart.
-            assert!(number <= 3000 / 250 + 2, "{number}");
+            assert!(u128::from(number) <= begun.elapsed().as_millis() / 250 + 2, "{number}");
             seen.to_the_end(&mut events).await?.completed()?;
             assert_eq!(rig.provider.model_requests()[1].output("c1"), Some(UNKNOWN.into()));
             Ok(())
@@ -182,17 +188,14 @@ fn limits_of_functions_have_their_range_and_are_frozen(harness: Harness) {
 
 #[test]
 fn an_open_call_is_never_too_quiet() {
-    let setup = Setup::outer().with("[limits]\nquiet_ms = 500\n");
+    let setup = Setup::outer().with("[limits]\nquiet_ms = 4000\n");
     scenario("function_open_for_long", &["R-FN-8", "R-EVT-10"], setup, async |rig| {
-        let (session, mut events, seen) =
+        let (session, mut events, mut seen) =
             rig.waiting_turn(vec![function("lookup", SCHEMA)], &[("lookup", "c1")]).await?;
-        // Five times as long as a quiet Harness is given; the Turns of another Session take their time.
-        let other = rig.session().await?;
-        let begun = Instant::now();
-        let mut turns = 0;
-        while begun.elapsed() < Duration::from_millis(2500) {
-            turns += 1;
-            rig.whole_turn(&other, &format!("t-{turns}"), "go on").await?.completed()?;
+        // Twice as long as a quiet Harness is given.
+        let until = tokio::time::Instant::now() + Duration::from_secs(8);
+        while let Ok(event) = tokio::time::timeout_at(until, events.next()).await {
+            seen.events.push(event?.context("the stream has ended")?);
         }
         assert_eq!(session.turn("t-1").await?.phase(), v1::TurnPhase::RequiresAction);
         outcomes(&session, "c1", "at last").await?;

@@ -119,7 +119,7 @@ async fn waves(rig: &Rig, count: usize) -> anyhow::Result<()> {
 }
 
 fn thirty_two_sessions_at_once_leave_nothing(harness: Harness) {
-    let setup = Setup::child_of(harness).with("max_executors = 40");
+    let setup = Setup::child_of(harness).with("max_executors = 40\nlimits.harness_start_ms = 50000");
     scenario("leak_sessions", &["R-CAN-4", "R-ASG-4", "R-PRE-3"], setup, async |rig| waves(rig, 32).await);
 }
 

@@ -105,7 +105,8 @@ fn an_answer_without_any_output_is_no_output() {
 #[test]
 fn a_turn_whose_tools_ran_has_an_output() {
     scenario("finish_tools", &["R-EVT-3"], Setup::outer().only(ENDING), async |rig| {
-        rig.provider.script(r#"[{"play": [{"shell": {"command": "echo done"}}]}, {"play": ["headers"]}]"#)?;
+        rig.provider
+            .script(r#"[{"play": [{"shell": {"command": "echo done", "yield_ms": 30000}}]}, {"play": ["headers"]}]"#)?;
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "run").await?;
         seen.completed()?;

@@ -68,7 +68,8 @@ async fn narrow(socket: &Path, work: &mut JoinSet<()>) -> anyhow::Result<PathBuf
 
 #[test]
 fn an_observer_that_does_not_read_loses_its_stream_and_nothing_else() {
-    let setup = Setup::outer().with("limits.observer_ms = 1500");
+    // Long enough that nobody who reads is ended for a pause of this process: the log would be of another stream.
+    let setup = Setup::outer().with("limits.observer_ms = 5000");
     let rules = ["R-EVT-1", "R-EVT-8", "R-EVT-11"];
     scenario("observe_slow", &rules, setup, async |rig| {
         rig.provider.script(&answer())?;

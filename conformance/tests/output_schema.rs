@@ -33,6 +33,15 @@ async fn turn(rig: &Rig, session: &Session, turn_id: &str, schema: &str) -> anyh
     rig.turn_with(session, &ready, turn_id, turn_id).await
 }
 
+/// The daemon dies, and another one starts once its Harness has left, which writes the last of its history then.
+async fn killed(rig: &mut Rig) -> anyhow::Result<()> {
+    let family = rig.family()?;
+    rig.daemon.kill().await?;
+    rig.all_gone(&family).await?;
+    rig.daemon = Daemon::start(rig.place()).await?;
+    Ok(())
+}
+
 /// Why most of it is looked at for one Harness alone.
 const NATIVE: &str = "Codex asks the provider for the form, Claude Code has a tool for it";
 
@@ -79,8 +88,7 @@ fn every_request_of_every_turn_asks_for_the_schema_byte_for_byte(harness: Harnes
             let first = seen.to_the_end(&mut events).await?;
             // The same Executor, and a new one after the daemon's death.
             let second = turn(rig, &session, "t-2", schema).await?;
-            rig.daemon.kill().await?;
-            rig.daemon = Daemon::start(rig.place()).await?;
+            killed(rig).await?;
             let ready = rig.resume(&session, with_schema(rig, schema), &first.native_session()?).await?;
             assert!(!ready.reused);
             let third = rig.turn_with(&session, &ready, "t-3", "third").await?;
@@ -122,8 +130,7 @@ fn without_a_workspace_a_schema_is_asked_for_too(harness: Harness) {
             let nowhere = nowhere(with_schema(rig, schema));
             let ready = rig.prepare(&session, nowhere.clone()).await?;
             let first = rig.turn_with(&session, &ready, "t-1", "first").await?;
-            rig.daemon.kill().await?;
-            rig.daemon = Daemon::start(rig.place()).await?;
+            killed(rig).await?;
             let ready = rig.resume(&session, nowhere, &first.native_session()?).await?;
             let second = rig.turn_with(&session, &ready, "t-2", "second").await?;
             for seen in [&first, &second] {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::Context;
 use conformance::for_each_harness;
@@ -469,11 +470,14 @@ fn a_cancelled_turn_settles_and_the_next_one_works(harness: Harness) {
                 rig.start_turn(&session, configuration(rig, harness.model(), &["lookup"]), "t-1", "look").await?;
             let mut seen = Observed::default();
             seen.call(&mut events).await?;
+            let begun = Instant::now();
             assert_eq!(session.cancel("t-1", None).await?.outcome(), CancelOutcome::Settled);
-            let end = seen.to_the_end(&mut events).await?.end()?.clone();
+            let took = begun.elapsed();
+            let seen = seen.to_the_end(&mut events).await?;
+            let end = seen.end()?;
             assert_eq!((end.status(), end.cause()), (v1::TurnStatus::Cancelled, v1::EndCause::Requested));
-            let ready = rig.prepare(&session, configuration(rig, harness.model(), &["lookup"])).await?;
-            assert!(ready.reused);
+            let configuration = configuration(rig, harness.model(), &["lookup"]);
+            let ready = rig.prepare_behind(took, &session, configuration, &seen.native_session()?).await?;
             let next = rig.turn_with(&session, &ready, "t-2", "again").await?;
             next.completed()?;
             assert_eq!(next.messages(), ["Here."]);

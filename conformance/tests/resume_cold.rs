@@ -31,6 +31,12 @@ async fn first_turn(rig: &Rig, session: &Session) -> anyhow::Result<String> {
     let ready = rig.prepare(session, configuration(rig)).await?;
     let seen = rig.turn_with(session, &ready, "t-1", "first").await?;
     seen.completed()?;
+    // A Harness tells of the end a moment before it stands in its history, and may be killed soon.
+    rig.wait_for_history(match rig.kind() {
+        Harness::Codex => "task_complete",
+        Harness::ClaudeCode => r#""stop_reason":"end_turn""#,
+    })
+    .await?;
     seen.native_session()
 }
 
@@ -176,8 +182,14 @@ fn after_a_kill_of_the_harness_the_session_goes_on(harness: Harness) {
 
             refusal(session.prepare(configuration(rig), Vec::new()).await, Reason::NativeHistoryUnavailable);
             let ready = rig.resume(&session, configuration(rig), &native).await?;
+            rig.provider.script(r#"[{"play": [{"text": {"chunks": ["said again"]}}]}]"#)?;
             rig.turn_with(&session, &ready, "t-3", "again").await?.completed()?;
-            // It is killed while it is idle, too.
+            // It is killed while it is idle, too, with all of the Turn in its history.
+            rig.wait_for_history(match harness {
+                Harness::Codex => r#""last_agent_message":"said again""#,
+                Harness::ClaudeCode => r#""text":"said again""#,
+            })
+            .await?;
             rig.harness()?.signal(Signal::KILL)?;
             let ready = anew(rig, &session, &native).await?;
             rig.turn_with(&session, &ready, "t-4", "and again").await?.completed()?;

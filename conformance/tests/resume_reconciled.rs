@@ -275,8 +275,10 @@ fn a_turn_that_was_cancelled_when_the_daemon_died_is_cancelled() {
             let pending = session.cancel("t-1", Some(Duration::ZERO)).await?;
             assert_eq!(pending.outcome(), v1::CancelOutcome::Pending);
             let family = rig.family()?;
-            rig.daemon.kill().await?;
+            rig.daemon.signal(process::Signal::KILL)?;
+            // At once: what is held for longer than the keeper waits is killed, and writes nothing.
             harness.signal(process::Signal::CONT)?;
+            rig.daemon.wait(Duration::from_secs(40)).await?;
             rig.all_gone(&family).await?;
             rig.daemon = Daemon::start(rig.place()).await?;
             let turn = session.turn("t-1").await?;

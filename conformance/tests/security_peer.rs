@@ -9,7 +9,7 @@ use proto::v1::{self, content::Place, event::Kind};
 
 /// Runs one command as a tool of the real Codex and gives its output.
 async fn tool(rig: &Rig, turn: &str, command: &str) -> anyhow::Result<String> {
-    let shell = serde_json::json!([{"play": [{"shell": {"command": command, "yield_ms": 20_000}}]}]);
+    let shell = serde_json::json!([{"play": [{"shell": {"command": command, "yield_ms": 30_000}}]}]);
     rig.provider.script(&shell.to_string())?;
     let session = rig.session().await?;
     let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), turn, "try it").await?;
@@ -41,10 +41,7 @@ fn a_tool_of_the_model_cannot_call_the_daemon() {
             assert!(!said.contains("reached runtime-bridge"), "{way}: {said}");
         }
         // The log says it for each of them, with the process.
-        let logs = rig.daemon.logs();
-        let refused: Vec<_> =
-            logs.iter().filter(|line| line["message"] == "a peer of the socket was refused").collect();
-        assert!(refused.len() >= 3, "{refused:?}");
+        let refused = rig.daemon.wait_for_logs("a peer of the socket was refused", 3).await?;
         assert!(
             refused.iter().all(|line| line["why"].as_str().is_some_and(|why| why.contains("process"))),
             "{refused:?}"

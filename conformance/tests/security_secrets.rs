@@ -9,15 +9,23 @@ use conformance::child::fault::{Fault, Place};
 use conformance::rig::{MODEL_KEY, Observed, Process, Setup, Stands, function, scenario, text_result};
 use proto::v1::{self, content, event::Kind};
 
+/// What was read, or nothing where it was removed since its folder was: a Harness at work has files that come and go.
+fn unless_gone<T: Default>(read: io::Result<T>) -> io::Result<T> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        read => read,
+    }
+}
+
 /// Files below a folder that hold these bytes.
 fn holders(folder: &Path, needle: &[u8]) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in unless_gone(fs::read_dir(folder).map(Some))?.into_iter().flatten() {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
         if kind.is_dir() {
             found.extend(holders(&path, needle)?);
-        } else if kind.is_file() && fs::read(&path)?.windows(needle.len()).any(|window| window == needle) {
+        } else if kind.is_file() && unless_gone(fs::read(&path))?.windows(needle.len()).any(|window| window == needle) {
             found.push(path.display().to_string());
         }
     }
@@ -138,7 +146,7 @@ fn nothing_of_the_daemons_environment_reaches_what_the_model_runs() {
     let setup = Setup { environment, ..Setup::outer() };
     scenario("environment_canary", &["R-SEC-2"], setup, async |rig| {
         rig.provider.script(
-            r#"[{"play": [{"shell": {"command": "env; for p in $PPID $$; do tr '\\0' '\\n' < /proc/$p/environ; done", "yield_ms": 10000}}]},
+            r#"[{"play": [{"shell": {"command": "env; for p in $PPID $$; do tr '\\0' '\\n' < /proc/$p/environ; done", "yield_ms": 30000}}]},
                 {"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}]"#,
         )?;
         let session = rig.session().await?;

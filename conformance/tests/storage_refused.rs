@@ -71,7 +71,8 @@ fn refused_binds_leave_nothing() {
         let growth = after.memory_kib.saturating_sub(before.memory_kib);
         eprintln!("{BINDS} refused Binds: {growth} KiB");
         assert!(growth < GROWTH_KIB, "{before}, then {after}");
-        assert_eq!(after.descriptors, before.descriptors);
+        // A connection of before that is closed meanwhile leaves fewer.
+        assert!(after.descriptors <= before.descriptors, "{before}, then {after}");
         rig.daemon.free_disk()?;
         let listed = client.list_sessions(v1::ListSessionsRequest::default()).await?;
         assert_eq!(listed.sessions.len(), 1, "{:?}", listed.sessions);

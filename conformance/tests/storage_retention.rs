@@ -30,7 +30,7 @@ async fn turn_with_a_call(rig: &Rig, session: &Session) -> anyhow::Result<(Obser
 
 #[test]
 fn events_that_nobody_acknowledged_go_and_the_end_stays() {
-    let setup = Setup::outer().with("limits.retention_ms = 500\nlimits.retention_check_ms = 50");
+    let setup = Setup::outer().with("limits.retention_ms = 3000\nlimits.retention_check_ms = 50");
     scenario("retention_events", &["R-DUR-4", "R-EVT-1", "R-FN-5"], setup, async |rig| {
         let session = rig.session().await?;
         let (seen, payload) = turn_with_a_call(rig, &session).await?;
@@ -84,7 +84,7 @@ fn the_oldest_events_go_first_where_there_are_too_many() {
 
 #[test]
 fn a_released_session_is_forgotten_with_its_home() {
-    let setup = Setup::outer().with("limits.retention_ms = 300\nlimits.retention_check_ms = 50");
+    let setup = Setup::outer().with("limits.retention_ms = 3000\nlimits.retention_check_ms = 50");
     scenario("retention_released", &["R-DUR-4", "R-ASG-4", "R-ASG-5"], setup, async |rig| {
         let (released, stays) = (rig.session().await?, rig.session().await?);
         rig.whole_turn(&released, "t-1", "hello").await?.completed()?;

@@ -19,7 +19,9 @@ const ROUNDS: u32 = 6;
 #[test]
 fn nothing_is_lost_by_take_overs_at_any_moment() {
     let rules = ["R-ASG-1", "R-ASG-2", "R-EVT-1", "R-FN-3", "R-FN-5"];
-    scenario("takeover_load", &rules, Setup::outer(), async |rig| {
+    // Who does not read is ended by the take-over, and not before it.
+    let setup = Setup::outer().with("limits.observer_ms = 50000");
+    scenario("takeover_load", &rules, setup, async |rig| {
         rig.provider.script(&script())?;
         let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
         let mut core = rig.session().await?;

@@ -29,7 +29,7 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
             rig.provider.address().port()
         );
         let steps = serde_json::json!([
-            {"play": [{"shell": {"command": command}}, {"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
+            {"play": [{"shell": {"command": command, "yield_ms": 30000}}, {"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
             {"play": [{"text": {"chunks": ["Done."]}}]}]);
         rig.provider.script(&steps.to_string())?;
         let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);

@@ -26,7 +26,7 @@ fn a_core_that_disconnects_after_every_event_sees_each_once(harness: Harness) {
             r#"[{"play": [
                 {"reasoning": {"summary": ["A thought."]}},
                 {"text": {"chunks": ["one ", "two ", "three ", "four"], "delay_ms": 20}},
-                {"shell": {"command": "echo hi"}}]},
+                {"shell": {"command": "echo hi", "yield_ms": 30000}}]},
                 {"play": [{"text": {"chunks": ["done"]}}]}]"#,
         )?;
         let session = rig.session().await?;
@@ -176,7 +176,7 @@ fn sessions_at_once_see_only_their_own(harness: Harness) {
         let names = ["red", "green", "blue"];
         for one in names {
             rig.provider.script(&format!(
-                r#"[{{"match": "only {one}", "play": [{{"text": {{"chunks": ["{one} ", "{one} ", "{one}"], "delay_ms": 15}}}}, {{"shell": {{"command": "echo {one}"}}}}]}},
+                r#"[{{"match": "only {one}", "play": [{{"text": {{"chunks": ["{one} ", "{one} ", "{one}"], "delay_ms": 15}}}}, {{"shell": {{"command": "echo {one}", "yield_ms": 30000}}}}]}},
                     {{"match": "only {one}", "play": [{{"text": {{"chunks": ["{one} was it"], "delay_ms": 15}}}}]}}]"#
             ))?;
         }

@@ -206,8 +206,10 @@ fn a_slow_answer_is_an_answer(harness: Harness) {
 
 fn a_provider_that_does_not_listen_fails_the_turn(harness: Harness) {
     scenario("provider_absent", &["R-EVT-5", "R-EVT-10"], Setup::outer().of(harness), async |rig| {
-        // A port of loopback that was free a moment ago.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        // A port of loopback that is ours and on which nobody listens: one that is only free may be another test's provider by now.
+        let taken = tokio::net::TcpSocket::new_v4()?;
+        taken.bind(([127, 0, 0, 1], 0).into())?;
+        let port = taken.local_addr()?.port();
         let session = rig.session().await?;
         let configuration =
             conformance::rig::configuration(rig.kind(), &format!("http://127.0.0.1:{port}/v1"), Vec::new());

@@ -2,8 +2,8 @@
 //! nothing by its configuration.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use conformance::for_each_harness;
 use conformance::rig::{Harness, Observed, Process, Rig, Setup, refused, scenario};
@@ -158,7 +158,7 @@ fn is_planted(process: &Process) -> bool {
 
 /// A Turn whose model runs one command, with this key.
 async fn run(rig: &Rig, command: &str, key: &str) -> anyhow::Result<Observed> {
-    let steps = json!([{"play": [{"shell": {"command": command, "yield_ms": 15000}}]}, {"play": [{"text": {"chunks": ["Done."]}}]}]);
+    let steps = json!([{"play": [{"shell": {"command": command, "yield_ms": 30000}}]}, {"play": [{"text": {"chunks": ["Done."]}}]}]);
     rig.provider.script(&steps.to_string())?;
     let session = rig.session().await?;
     let key = v1::Credential { name: "model".into(), value: key.into() };
@@ -168,14 +168,24 @@ async fn run(rig: &Rig, command: &str, key: &str) -> anyhow::Result<Observed> {
     Ok(seen)
 }
 
+/// What was read, or nothing where it was removed since its folder was: a Harness at work has files that come and go.
+fn unless_gone<T: Default>(read: io::Result<T>) -> io::Result<T> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        read => read,
+    }
+}
+
 /// The files below a folder that hold these bytes.
 fn search(folder: &Path, bytes: &[u8], found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    for entry in fs::read_dir(folder)? {
+    for entry in unless_gone(fs::read_dir(folder).map(Some))?.into_iter().flatten() {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
             search(&entry.path(), bytes, found)?;
-        } else if kind.is_file() && fs::read(entry.path())?.windows(bytes.len()).any(|window| window == bytes) {
+        } else if kind.is_file()
+            && unless_gone(fs::read(entry.path()))?.windows(bytes.len()).any(|window| window == bytes)
+        {
             found.push(entry.path());
         }
     }

@@ -15,7 +15,7 @@ for_each_harness!(
 fn a_command_runs_in_the_workspace_and_its_output_is_whole(harness: Harness) {
     scenario("tool_command", &["R-EVT-2", "R-CTL-5"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
-            r#"[{"play": [{"shell": {"command": "pwd; for n in 1 2 3; do echo line $n; sleep 0.05; done; echo done > made.txt", "call_id": "sh1"}}]},
+            r#"[{"play": [{"shell": {"command": "pwd; for n in 1 2 3; do echo line $n; sleep 0.05; done; echo done > made.txt", "call_id": "sh1", "yield_ms": 30000}}]},
                 {"play": [{"text": {"chunks": ["It ran."]}}]}]"#,
         )?;
         let session = rig.session().await?;
@@ -55,7 +55,7 @@ fn a_command_runs_in_the_workspace_and_its_output_is_whole(harness: Harness) {
 fn a_command_that_fails_has_its_exit_code(harness: Harness) {
     scenario("tool_exit_code", &["R-EVT-2"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
-            r#"[{"play": [{"shell": {"command": "echo to stderr >&2; exit 3"}}]}, {"play": [{"text": {"chunks": ["It failed."]}}]}]"#,
+            r#"[{"play": [{"shell": {"command": "echo to stderr >&2; exit 3", "yield_ms": 30000}}]}, {"play": [{"text": {"chunks": ["It failed."]}}]}]"#,
         )?;
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "run it").await?;
@@ -73,7 +73,7 @@ fn a_command_that_fails_has_its_exit_code(harness: Harness) {
 fn commands_side_by_side_are_items_of_their_own(harness: Harness) {
     scenario("tool_side_by_side", &["R-EVT-2"], Setup::outer().of(harness), async |rig| {
         rig.provider.script(
-            r#"[{"play": [{"shell": {"command": "echo left"}}, {"shell": {"command": "echo right"}}]},
+            r#"[{"play": [{"shell": {"command": "echo left", "yield_ms": 30000}}, {"shell": {"command": "echo right", "yield_ms": 30000}}]},
                 {"play": [{"text": {"chunks": ["Both ran."]}}]}]"#,
         )?;
         let session = rig.session().await?;
@@ -157,7 +157,7 @@ fn a_large_output_is_whole_at_the_end_or_said_to_be_elsewhere() {
         Setup::outer().only("Claude Code cuts the output of a command before it tells it"),
         async |rig| {
             rig.provider.script(
-                r#"[{"play": [{"shell": {"command": "seq 1 120000"}}]}, {"play": [{"text": {"chunks": ["Long."]}}]}]"#,
+                r#"[{"play": [{"shell": {"command": "seq 1 120000", "yield_ms": 30000}}]}, {"play": [{"text": {"chunks": ["Long."]}}]}]"#,
             )?;
             let session = rig.session().await?;
             let seen = rig.whole_turn(&session, "t-1", "run it").await?;

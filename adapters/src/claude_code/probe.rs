@@ -51,7 +51,10 @@ fn is_program(path: &Path) -> bool {
 
 /// Asks the program for its version.
 pub(super) async fn probe(settings: &Settings, program: PathBuf) -> Found {
-    match (Run { keeper: &settings.keeper, program: &program, home: HOME }).version().await {
+    match (Run { keeper: &settings.keeper, program: &program, home: HOME, limit: settings.limits.probe })
+        .version()
+        .await
+    {
         Ok(version) => Found { program: Some(program), version: Some(version), trouble: None },
         Err(trouble) => {
             let package = SOUGHT.package;

@@ -3,7 +3,6 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use super::Settings;
@@ -12,10 +11,6 @@ use crate::{
     probe::{self, Found, OUTPUT, Run, Sought},
 };
 
-/// How long a command in the sandbox may take.
-const SANDBOX_LIMIT: Duration = Duration::from_secs(10);
-/// How long printing the bundled catalogue may take.
-const CATALOGUE_LIMIT: Duration = Duration::from_secs(10);
 /// How much of the bundled catalogue is read; it has about 1 MiB.
 const CATALOGUE: u64 = 16 << 20;
 
@@ -46,7 +41,7 @@ fn native_program(package: &Path) -> Option<PathBuf> {
 }
 
 fn run<'a>(settings: &'a Settings, program: &'a Path) -> Run<'a> {
-    Run { keeper: &settings.keeper, program, home: "CODEX_HOME" }
+    Run { keeper: &settings.keeper, program, home: "CODEX_HOME", limit: settings.limits.probe }
 }
 
 /// Asks the program for its version and, where its sandbox is to be used, tries it.
@@ -76,13 +71,13 @@ pub(super) async fn probe(settings: &Settings, program: PathBuf) -> Found {
 /// # Errors
 /// What went wrong, for a person.
 pub(super) async fn catalogue(settings: &Settings, program: &Path) -> Result<String, String> {
-    run(settings, program).print(&["debug", "models", "--bundled"], CATALOGUE_LIMIT, CATALOGUE).await
+    run(settings, program).print(&["debug", "models", "--bundled"], CATALOGUE).await
 }
 
 /// Runs a command as Codex will: with bubblewrap from its package, the workspace writable.
 async fn sandbox(settings: &Settings, program: &Path) -> Result<(), String> {
     let args = ["sandbox", "-c", "sandbox_mode=\"workspace-write\"", "--", "/bin/sh", "-c", ": > written && exit 0"];
-    run(settings, program).print(&args, SANDBOX_LIMIT, OUTPUT).await.map(drop)
+    run(settings, program).print(&args, OUTPUT).await.map(drop)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::time::Duration;
 /// How long is waited for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
+    /// For the program to say what it is: its version, what it knows and whether its sandbox works.
+    pub probe: Duration,
     /// From the spawn to the ready thread.
     pub start: Duration,
     /// From an interrupt to the native end, before the process is ended (R-CAN-4).
@@ -20,6 +22,7 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
+            probe: Duration::from_secs(10),
             start: Duration::from_secs(20),
             interrupt: Duration::from_secs(2),
             settle: Duration::from_secs(2),

@@ -47,6 +47,8 @@ fn usual(settings: &Settings, keeper: PathBuf) -> harness::Settings {
     usual.trust_workspace = settings.trust_workspace;
     usual.max_line_bytes = settings.limits.max_line_bytes;
     usual.spool_bytes = settings.limits.spool_bytes;
+    usual.limits.probe = settings.limits.harness_probe;
+    usual.limits.interrupt = settings.limits.interrupt;
     usual.limits.start = settings.limits.harness_start;
     usual.limits.settlement = settings.limits.settlement;
     usual

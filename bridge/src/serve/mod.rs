@@ -169,6 +169,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     });
 
     // ORDER: leftovers are ended before anything of theirs is recorded as ended, and that before anybody can ask (R-DUR-2).
+    recovery::await_keepers(journal.state_id());
     recovery::sweep(journal.state_id(), SWEEP);
     let sessions = journal.sessions().await.map_err(StartError::Journal)?;
     let unconfirmed = recovery::settle(&shared, &sessions).await.map_err(StartError::Journal)?;

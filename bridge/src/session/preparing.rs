@@ -99,6 +99,12 @@ impl Owner {
                 self.preparations.begin(preparation_id.clone(), content, executor_id.clone());
                 Ok(self.attach(preparation_id, executor_id, 1))
             }
+            // The end of its last Turn is seen already, so the next one waits for nothing that Core could see (R-EVT-9).
+            Slot::Live(live) if live.closing => {
+                let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
+                let wanted = Wanted { id: preparation_id, content, configuration, key, resume, supports };
+                self.retire_for(wanted, &harness).await
+            }
             Slot::Live(live) => {
                 same_configuration(&live.configuration, &configuration)?;
                 self.is_named(asked.as_deref())?;
@@ -176,7 +182,8 @@ impl Owner {
             return Err(busy("another preparation is not used yet").with("preparation_id", pending));
         }
         match &self.slot {
-            Slot::Live(live) if live.closing => Err(busy("the Executor is closing")),
+            // Its room is promised to another Session.
+            Slot::Live(live) if live.closing && self.room_wanted.is_some() => Err(busy("the Executor is closing")),
             Slot::Live(_) | Slot::Preparing(_) | Slot::Empty | Slot::Unconfirmed(_) => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use adapters::{
-    harness::{AbandonReason, Proof, ProvedInputs, Usage},
+    harness::{AbandonReason, Proof, ProvedInputs, Timing, Usage},
     native::{environment::Mark, tree},
 };
 use bytes::Bytes;
@@ -24,6 +24,14 @@ use crate::{
         tool_errors,
     },
 };
+
+/// What a keeper may take to be gone behind the time that it gives.
+const KEEPER_MARGIN: Duration = Duration::from_secs(1);
+
+/// Gives the keepers of an earlier run the time in which they end what they have: TERM first, so that a Harness can write its history.
+pub(crate) fn await_keepers(state_id: &str) {
+    tree::await_keepers(&Mark::prefix(state_id), Timing::default().term_grace + KEEPER_MARGIN);
+}
 
 /// Ends everything that carries a mark of ours: what an earlier process left running, or what this one could not end. Blocks for `limit` at most.
 pub(crate) fn sweep(state_id: &str, limit: Duration) {

@@ -14,7 +14,7 @@ use super::{Core, refusal, report::Judge};
 use crate::rig::{Observed, processes, text_result};
 
 /// How long a receipt is waited for that must not come.
-const HELD: Duration = Duration::from_millis(700);
+const HELD: Duration = Duration::from_millis(2500);
 
 type Run = for<'a> fn(&'a Core<'_>, &'a mut Judge<'_>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 

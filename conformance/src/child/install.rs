@@ -99,7 +99,7 @@ impl FaultChild {
         Ok(found.modified()?)
     }
 
-    /// All starts so far, by process id, those for a command such as `--version` included.
+    /// All starts so far, in their order, those for a command such as `--version` included.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -108,11 +108,13 @@ impl FaultChild {
         for entry in fs::read_dir(self.kept())? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
-                starts.push(serde_json::from_slice::<Start>(&fs::read(path)?)?);
+                let at = fs::metadata(&path)?.modified()?;
+                starts.push((at, serde_json::from_slice::<Start>(&fs::read(path)?)?));
             }
         }
-        starts.sort_by_key(|start| start.pid);
-        Ok(starts)
+        // Process ids begin anew when they have come to their end, so the later one may be the lower one.
+        starts.sort_by_key(|(at, start)| (*at, start.pid));
+        Ok(starts.into_iter().map(|(_, start)| start).collect())
     }
 
     /// The start of the last child that plays a conversation of this Harness.
@@ -130,6 +132,23 @@ impl FaultChild {
     /// When there was no such child.
     pub fn received(&self, pid: u32) -> anyhow::Result<Vec<u8>> {
         fs::read(self.kept().join(format!("{pid}.stdin"))).with_context(|| format!("no fault child {pid}"))
+    }
+
+    /// Waits until the child with this process id has received a text, and gives all that it has received: it reads on only when it has said
+    /// what it has to say.
+    ///
+    /// # Errors
+    /// When there was no such child, or it does not within 30 s.
+    pub async fn wait_for_received(&self, pid: u32, text: &str) -> anyhow::Result<String> {
+        let end = Instant::now() + WAIT;
+        loop {
+            let received = String::from_utf8_lossy(&self.received(pid)?).into_owned();
+            if received.contains(text) && received.ends_with('\n') {
+                return Ok(received);
+            }
+            anyhow::ensure!(Instant::now() < end, "{text:?} is not in {received}");
+            time::sleep(LOOK).await;
+        }
     }
 
     /// The process ids of the descendants that the child with this process id started.

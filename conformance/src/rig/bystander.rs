@@ -23,7 +23,10 @@ impl Rig {
     pub async fn bystander(&self) -> anyhow::Result<Bystander> {
         let session = self.session().await?;
         self.whole_turn(&session, "b-0", "hello").await?.completed()?;
-        Ok(Bystander { session, family: self.family()?, turns: AtomicU32::new(0) })
+        let mut family = self.family()?;
+        // What the Turn ended may wait for its parent yet.
+        family.retain(|process| !process.zombie);
+        Ok(Bystander { session, family, turns: AtomicU32::new(0) })
     }
 }
 

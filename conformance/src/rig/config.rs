@@ -53,7 +53,7 @@ impl Config {
             Roots::Everything => vec![place.root().to_owned()],
             Roots::None => Vec::new(),
         };
-        let more = quick_to_stop(&self.more.replace("{provider}", provider));
+        let more = with_limits(&self.more.replace("{provider}", provider));
         // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
         let program = |(harness, program): &(Harness, PathBuf)| format!("{} = {program:?}\n", harness.key());
         let programs: String = self.programs.iter().map(program).collect();
@@ -65,14 +65,17 @@ impl Config {
     }
 }
 
-/// A scenario that says nothing about it does not wait for Turns that run when the daemon stops.
-fn quick_to_stop(more: &str) -> String {
-    const QUICK: &str = "drain_timeout_ms = 100";
-    if more.contains("drain_timeout_ms") {
-        more.to_owned()
-    } else if more.contains("[limits]") {
-        more.replace("[limits]", &format!("[limits]\n{QUICK}"))
+/// What a scenario says nothing about: it does not wait for Turns that run when the daemon stops, and a Harness has its time on a busy machine.
+const LIMITS: [(&str, u32); 3] =
+    [("drain_timeout_ms", 100), ("harness_probe_ms", 30_000), ("harness_start_ms", 45_000)];
+
+fn with_limits(more: &str) -> String {
+    let unsaid = LIMITS.iter().filter(|(key, _)| !more.contains(key));
+    if more.contains("[limits]") {
+        let entries: String = unsaid.map(|(key, value)| format!("\n{key} = {value}")).collect();
+        more.replace("[limits]", &format!("[limits]{entries}"))
     } else {
-        format!("limits.{QUICK}\n{more}")
+        let entries: String = unsaid.map(|(key, value)| format!("limits.{key} = {value}\n")).collect();
+        format!("{entries}{more}")
     }
 }

@@ -17,6 +17,9 @@ use super::{Harness, Refused, Rig, refusal};
 /// The key of the model provider in all rigs. Nothing but the provider may ever see it.
 pub const MODEL_KEY: &str = "sk-rig-canary-4f1d0c2b";
 
+/// From an interrupt to the end of a Harness that does not end its Turn (R-CAN-4).
+pub const INTERRUPT: Duration = Duration::from_secs(2);
+
 /// Between two questions for the same thing.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -94,6 +97,57 @@ impl Rig {
     ) -> Result<v1::Ready, proto::client::Error> {
         let key = v1::Credential { name: "model".into(), value: MODEL_KEY.into() };
         session.resume(configuration, vec![key], native_session_id).await
+    }
+
+    /// Prepares the next Turn behind a cancel that took so long: with the same Executor, or with another one and the same native history
+    /// where the Harness may not have ended its Turn in the time of an interrupt, as on a busy machine.
+    ///
+    /// # Errors
+    /// What the bridge refused, or an Executor that was replaced without need.
+    pub async fn prepare_behind(
+        &self,
+        took: Duration,
+        session: &Session,
+        configuration: v1::ExecutionConfiguration,
+        native_session_id: &str,
+    ) -> anyhow::Result<v1::Ready> {
+        let mut interval = time::interval(AGAIN);
+        let ready = loop {
+            let error = match self.prepare(session, configuration.clone()).await {
+                Ok(ready) => break ready,
+                Err(error) => error,
+            };
+            match error.downcast_ref::<Error>().and_then(Error::reason) {
+                // The retired one is still on its way out.
+                Some(v1::Reason::SessionBusy) if took >= INTERRUPT => {
+                    interval.tick().await;
+                }
+                Some(v1::Reason::NativeHistoryUnavailable) if took >= INTERRUPT => {
+                    break self.resume(session, configuration, native_session_id).await?;
+                }
+                _ => return Err(error),
+            }
+        };
+        anyhow::ensure!(ready.reused || took >= INTERRUPT, "the Executor was replaced after {took:?}");
+        Ok(ready)
+    }
+
+    /// Waits until a Session has no Executor: one whose process is gone may be there for a moment longer than its Turn.
+    ///
+    /// # Errors
+    /// When the Session is not listed.
+    pub async fn executor_gone(&self, session: &Session) -> anyhow::Result<()> {
+        let client = self.client().await?;
+        let session_id = Some(session.assignment().session_id.clone());
+        let request = v1::ListSessionsRequest { session_id, ..Default::default() };
+        let mut interval = time::interval(AGAIN);
+        loop {
+            let listed = client.list_sessions(request.clone()).await?.sessions;
+            if listed.first().context("it is not listed")?.executor() == v1::ExecutorState::None {
+                return Ok(());
+            }
+            interval.tick().await;
+        }
     }
 
     /// Starts a Turn with a handle, and gives its events to the end.

@@ -31,7 +31,7 @@ pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
 pub use controls::{answering_by, deferring, searching};
-pub use core::{MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
+pub use core::{INTERRUPT, MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use harness::Harness;
@@ -317,7 +317,7 @@ impl Rig {
     /// Waits until the daemon has no descendants but these.
     ///
     /// # Errors
-    /// When there are others after 10 s, which names them.
+    /// When there are others after 20 s, which names them.
     pub async fn only(&self, family: &[Process]) -> anyhow::Result<()> {
         let others = process::others(self.daemon.pid(), self.place.root(), family).await?;
         anyhow::ensure!(others.is_empty(), "there are other processes: {others:#?}");
@@ -353,7 +353,7 @@ impl Rig {
     /// Waits until none of these processes, nor anything of theirs that works in the rig's folders, is there any more.
     ///
     /// # Errors
-    /// When some are left after 10 s, which names them.
+    /// When some are left after 20 s, which names them.
     pub async fn all_gone(&self, family: &[Process]) -> anyhow::Result<()> {
         let left = process::left_of(family, self.place.root()).await?;
         anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");

@@ -14,7 +14,7 @@ use tokio::time::{self, Instant};
 const MARK: &str = "RUNTIME_BRIDGE_MARK";
 
 /// How long what should be gone may take.
-const GONE: Duration = Duration::from_secs(10);
+const GONE: Duration = Duration::from_secs(20);
 
 /// How long what should come may take: a Harness has to ask its model and to start a shell before it runs a command.
 const COMES: Duration = Duration::from_secs(40);
@@ -146,7 +146,7 @@ pub(super) fn family(daemon: u32, root: &Path) -> anyhow::Result<Vec<Process>> {
     Ok(all.into_iter().filter(|process| pids.contains(&process.pid) && !ourselves.contains(&process.pid)).collect())
 }
 
-/// Waits until the family of a daemon has nobody but these. Gives who is there beside them after 10 s.
+/// Waits until the family of a daemon has nobody but these. Gives who is there beside them after 20 s.
 pub(super) async fn others(daemon: u32, root: &Path, known: &[Process]) -> anyhow::Result<Vec<Process>> {
     let limit = Instant::now() + GONE;
     loop {
@@ -175,7 +175,7 @@ pub(super) async fn appears(daemon: u32, root: &Path, fits: impl Fn(&Process) ->
 }
 
 /// Waits until nothing of a family is alive, nor anything with its marks, nor anything that works in the folder. Gives
-/// what is left after 10 s.
+/// what is left after 20 s.
 pub(super) async fn left_of(family: &[Process], root: &Path) -> anyhow::Result<Vec<Process>> {
     let limit = Instant::now() + GONE;
     let marks: BTreeSet<_> = family.iter().filter_map(|process| process.mark.as_deref()).collect();

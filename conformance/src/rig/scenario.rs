@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 use super::{Rig, Setup, Stands, daemon, place, under};
 use crate::evidence::Outcome;
 use anyhow::Context;
+use tokio::time;
 
 /// The longest that a scenario may take, its clean-up included; below the limit of the test runner, which would say less.
 const LIMIT: Duration = Duration::from_secs(55);
 /// The same where repeated scenarios have their rounds turned up.
 const LONG_LIMIT: Duration = Duration::from_secs(1100);
+/// What a scenario that is not done has to say why.
+const TELLING: Duration = Duration::from_secs(2);
 
 /// Whether there is time for many rounds: `RUNTIME_BRIDGE_LONG`, which `scripts/test --long` sets.
 #[must_use]
@@ -72,7 +75,9 @@ where
     F: AsyncFnOnce(&mut Rig) -> anyhow::Result<()>,
 {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let limit = if is_long() { LONG_LIMIT } else { LIMIT };
     let whole = async {
+        let end = time::Instant::now() + limit;
         let needs = setup.needs.clone();
         let mut rig = Rig::start(setup).await?;
         seen.undeclared = rig.undeclared(&needs).await?;
@@ -80,7 +85,12 @@ where
             seen.placements = needs.iter().map(|(placement, _)| under(*placement).to_owned()).collect();
             return rig.finish().await;
         }
-        let done = run(&mut rig).await;
+        let done = time::timeout_at(end, run(&mut rig)).await;
+        // What it waits for is among what runs, most often.
+        let done = done.unwrap_or_else(|_| {
+            let running: Vec<_> = rig.family().unwrap_or_default().into_iter().map(|process| process.command).collect();
+            Err(anyhow::anyhow!("it is not done after {limit:?}; what runs: {running:#?}"))
+        });
         seen.placements = rig.placements().into_iter().map(|placement| under(placement).to_owned()).collect();
         if let Err(error) = done {
             daemon::show(&rig.daemon.log_tail());
@@ -89,8 +99,8 @@ where
         rig.finish().await
     };
     runtime.block_on(async {
-        let limit = if is_long() { LONG_LIMIT } else { LIMIT };
-        tokio::time::timeout(limit, whole).await.with_context(|| format!("it is not done after {limit:?}"))?
+        let limit = limit + TELLING;
+        time::timeout(limit, whole).await.with_context(|| format!("it is not done after {limit:?}"))?
     })
 }
 

@@ -120,6 +120,20 @@ pub fn sweep(mark_prefix: &str, limit: Duration) -> Swept {
     sweep_where(limit, |value| value.starts_with(mark_prefix.as_bytes()))
 }
 
+/// Waits until no keeper whose mark has this prefix is left, or for so long. For the start of a daemon: a keeper whose daemon is gone ends what it
+/// has by itself and leaves it time to write its history, which KILL would not. Blocks.
+pub fn await_keepers(mark_prefix: &str, limit: Duration) {
+    let deadline = Instant::now() + limit;
+    let mut pause = PAUSE;
+    let is_ours = |value: &[u8]| value.starts_with(mark_prefix.as_bytes());
+    let is_keeper =
+        |stat: &Stat| stat.name == KEEPER_NAME && stat.runs() && !matches!(mark_of(stat.pid, is_ours), Marked::No);
+    while stat::all().iter().any(is_keeper) && Instant::now() < deadline {
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 /// Ends what carries exactly this mark, and its descendants.
 pub(crate) fn sweep_exactly(mark: &Mark, limit: Duration) -> Swept {
     sweep_where(limit, |value| value == mark.as_str().as_bytes())

@@ -11,7 +11,7 @@ use self::stat::Stat;
 
 pub(crate) use self::end::sweep_exactly;
 pub use self::{
-    end::{Killed, Surplus, Swept, end_surplus, is_adopted_by_us, kill, spare_children, sweep},
+    end::{Killed, Surplus, Swept, await_keepers, end_surplus, is_adopted_by_us, kill, spare_children, sweep},
     origin::{Unexaminable, is_descendant_or_marked},
 };
 
