@@ -109,7 +109,8 @@ fn without_the_catalogue_of_models_nothing_starts_under_none() {
         Program { commands: vec![command], ..codex::healthy() }
     };
     let hangs = prints(vec![Step::IgnoreTerm, Step::Hang]);
-    let setup = Setup::faulty(hangs).only("Claude Code is told by its arguments which tools it has");
+    let setup = Setup::faulty(hangs).with("limits.harness_probe_ms = 3000");
+    let setup = setup.only("Claude Code is told by its arguments which tools it has");
     scenario("fault_models", &["R-CTL-4", "R-PRE-1", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let session = rig.session_nowhere().await?;
@@ -118,7 +119,7 @@ fn without_the_catalogue_of_models_nothing_starts_under_none() {
             refusal(refused, Reason::PreparationFailed).with("step", "models").says(want);
             rig.only(&[]).await
         };
-        refused("debug did not end within 10s").await?;
+        refused("debug did not end within 3s").await?;
         child.play(prints(vec![Step::Exit(3)]))?;
         refused("debug ended with exit code 3").await?;
         child.play(prints(Vec::new()))?;
