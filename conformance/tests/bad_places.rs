@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use conformance::child::codex;
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Observed, Rig, Setup, Stands, refusal, scenario};
+use conformance::rig::{Harness, Observed, Rig, Setup, refusal, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ReleaseOutcome, bind_assignment_request::Placement, event::Kind};
 use serde_json::json;
