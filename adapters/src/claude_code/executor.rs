@@ -164,7 +164,7 @@ impl Native for Conversation {
     }
 
     /// The end of the last native turn was told, or stands in history.
-    async fn ending(&self, native: &str, _cleaner: &Cleaner) -> Option<Proof> {
+    async fn ending(&self, native: &str, shown: &[String], _cleaner: &Cleaner) -> Option<Proof> {
         if let Some(end) = self.end.clone() {
             let (end, message) = self.answered_with(end);
             return Some(Proof { end, message, usage: None });
@@ -173,8 +173,8 @@ impl Native for Conversation {
         if self.structured.is_some() {
             return None;
         }
-        let (home, session, turn) = (self.home.clone(), self.id.clone(), native.to_owned());
-        tokio::task::spawn_blocking(move || history::ending(&home, &session, &turn)).await.unwrap_or_default()
+        let (home, session, turn, shown) = (self.home.clone(), self.id.clone(), native.to_owned(), shown.to_vec());
+        tokio::task::spawn_blocking(move || history::ending(&home, &session, &turn, &shown)).await.unwrap_or_default()
     }
 
     fn missed(&mut self, proof: Proof, out: &mut Vec<Report>) {

@@ -212,11 +212,13 @@ pub(super) fn inputs(home: &Path, session: &str, turn: &str) -> Option<ProvedInp
     Some(ProvedInputs { read: told.read, is_over })
 }
 
-/// How a turn ended, where its last answer proves it.
-pub(super) fn ending(home: &Path, session: &str, turn: &str) -> Option<Proof> {
+/// How a turn ended, where its last answer proves it. It is written a little behind what is told, so one that lacks an input that was shown as read
+/// has not the last answer yet.
+pub(super) fn ending(home: &Path, session: &str, turn: &str, shown: &[String]) -> Option<Proof> {
     let told = tell(home, session, turn)?;
     let end = NativeEnd::Completed { finish: Some(Finish::Stop), at: None };
-    told.is_over().then_some(Proof { end, message: told.message, usage: None })
+    let is_whole = shown.iter().all(|id| told.read.iter().any(|input| input.client_id == *id));
+    (is_whole && told.is_over()).then_some(Proof { end, message: told.message, usage: None })
 }
 
 #[cfg(test)]
@@ -282,7 +284,7 @@ mod tests {
 
     #[track_caller]
     fn ends(name: &str, rows: &[&str], want: Option<&str>) {
-        let proof = ending(&home(name, rows), SESSION, "t-1");
+        let proof = ending(&home(name, rows), SESSION, "t-1", &[]);
         assert_eq!(proof.map(|proof| proof.message.unwrap().text).as_deref(), want, "{rows:?}");
     }
 
@@ -301,6 +303,13 @@ mod tests {
         let sidechain = SAID.replacen('{', r#"{"isSidechain":true,"#, 1);
         ends("sidechain", &[ASKED, &sidechain], None);
         ends("cut", &[ASKED, &SAID[..40]], None);
+    }
+
+    #[test]
+    fn a_history_without_an_input_that_was_read_is_older_than_the_end() {
+        let shown = ["t-1/a".to_owned()];
+        assert!(ending(&home("older", &[ASKED, SAID]), SESSION, "t-1", &shown).is_none());
+        assert!(ending(&home("newer", &[ASKED, SAID, STEERED, SAID]), SESSION, "t-1", &shown).is_some());
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Harness for ClaudeCode {
         let home = start::state(home);
         let (session, turn) = (native_session_id.to_owned(), native_turn_id.to_owned());
         Box::pin(async move {
-            tokio::task::spawn_blocking(move || history::ending(&home, &session, &turn)).await.unwrap_or_default()
+            tokio::task::spawn_blocking(move || history::ending(&home, &session, &turn, &[])).await.unwrap_or_default()
         })
     }
 

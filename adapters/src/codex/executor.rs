@@ -167,7 +167,7 @@ impl Native for Thread {
         tokio::task::spawn_blocking(move || history::inputs(&home, &thread, &turn)).await.unwrap_or_default()
     }
 
-    async fn ending(&self, native: &str, cleaner: &Cleaner) -> Option<Proof> {
+    async fn ending(&self, native: &str, _shown: &[String], cleaner: &Cleaner) -> Option<Proof> {
         let (home, thread, turn) = (self.home.clone(), self.id.clone(), native.to_owned());
         let found = tokio::task::spawn_blocking(move || history::ending(&home, &thread, &turn)).await.ok()??;
         Some(found.into_proof(&self.errors, cleaner))

@@ -83,6 +83,14 @@ pub struct ProvedInputs {
     pub is_over: bool,
 }
 
+impl ProvedInputs {
+    /// Whether the input with this id of ours stands in it.
+    #[must_use]
+    pub fn has(&self, client_id: &str) -> bool {
+        self.read.iter().any(|input| input.client_id == client_id)
+    }
+}
+
 /// An input that stands in native history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedInput {

@@ -43,7 +43,7 @@ impl<N: Native> Owner<N> {
     async fn consult_history(&mut self, foreign_signal: bool) {
         let Some(native) = self.turn.as_ref().and_then(Turn::unended).map(str::to_owned) else { return };
         self.consult_inputs(&native).await;
-        let Some(proof) = self.native.ending(&native, &self.cleaner).await else { return };
+        let Some(proof) = self.native.ending(&native, self.inputs.shown(), &self.cleaner).await else { return };
         let end = proof.end.clone();
         if !self.turn.as_ref().is_some_and(|turn| turn.is_proved_by(&end, foreign_signal)) {
             return;

@@ -10,6 +10,8 @@ use crate::harness::{InputEvidence, InputPart, InputRefusal, ProvedInputs, Repor
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     open: VecDeque<Input>,
+    /// Our ids of those that the Harness has shown as read.
+    shown: Vec<String>,
     /// The Harness has not answered for the one that was written last: one at a time, so that their order is kept.
     asked: bool,
     /// Nothing is written any more.
@@ -109,6 +111,7 @@ impl Inputs {
         let Some(place) = self.open.iter().position(|input| input.client_id == client_id) else { return Vec::new() };
         let Some(mut input) = self.open.remove(place) else { return Vec::new() };
         let written = input.written();
+        self.shown.push(input.client_id);
         let (input_id, evidence) = (input.input_id, InputEvidence::Consumed);
         written.into_iter().chain([Report::InputAccepted { input_id, evidence, native_id }]).collect()
     }
@@ -158,13 +161,20 @@ impl Inputs {
     /// The process is gone, and this stands in its history.
     pub(crate) fn proved(&mut self, proved: ProvedInputs) -> Vec<Report> {
         let mut reports = Vec::new();
+        // An end that lacks what was read is an older one.
+        let is_over = proved.is_over && self.shown.iter().all(|id| proved.has(id));
         for input in proved.read {
             reports.extend(self.read(&input.client_id, input.native_id));
         }
-        if proved.is_over {
+        if is_over {
             reports.extend(self.open.drain(..).map(|input| input.refused(InputRefusal::TurnEnded)));
         }
         reports
+    }
+
+    /// Our ids of those that the Harness has shown as read.
+    pub(crate) fn shown(&self) -> &[String] {
+        &self.shown
     }
 
     /// The last word before the end is reported: what may have been written is called so, and what was not is refused.
@@ -257,6 +267,23 @@ mod tests {
             }));
         }
         assert_eq!(told, want, "{happens:?}");
+    }
+
+    #[test]
+    fn an_end_that_lacks_what_was_read_is_an_older_one() {
+        let mut inputs = Inputs::default();
+        for id in ["a", "b"] {
+            inputs.add(id.into(), format!("t/{id}"), vec!["text".into()]);
+            assert!(inputs.next().is_some());
+            assert!(!inputs.answered(Answer::Queued).is_empty());
+        }
+        assert_eq!(inputs.read("t/a", "n".into()).len(), 1);
+        let over = |read: &[&str]| ProvedInputs {
+            read: read.iter().map(|id| ProvedInput { client_id: (*id).into(), native_id: "n".into() }).collect(),
+            is_over: true,
+        };
+        assert_eq!(inputs.proved(over(&[])), []);
+        assert_eq!(inputs.proved(over(&["t/a"])).len(), 1, "the other one was not read");
     }
 
     #[test]

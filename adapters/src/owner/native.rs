@@ -48,8 +48,8 @@ pub(crate) trait Native: Sized + Send + 'static {
     fn message(owner: &mut Owner<Self>, line: &[u8]) -> impl Future<Output = ()> + Send;
     /// What native history has of the inputs of a native turn; the process is gone.
     fn inputs_read(&self, native: &str) -> impl Future<Output = Option<ProvedInputs>> + Send;
-    /// How the native turn ended by native history; the process is gone.
-    fn ending(&self, native: &str, cleaner: &Cleaner) -> impl Future<Output = Option<Proof>> + Send;
+    /// How the native turn ended by native history; the process is gone. A history that lacks an input that was `shown` as read is older than its end.
+    fn ending(&self, native: &str, shown: &[String], cleaner: &Cleaner) -> impl Future<Output = Option<Proof>> + Send;
     /// Reports what the process did not live to tell.
     fn missed(&mut self, proof: Proof, out: &mut Vec<Report>);
 }

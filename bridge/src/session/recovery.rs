@@ -146,6 +146,7 @@ fn end_of(shared: &Shared, turn: &TurnRecord, turns: &Path, known: Known<'_>) ->
         found.open_calls.extend(lost.into_iter().map(|call| call.start.call_id.clone()));
     }
     let (inputs, told) = unsettled::close(turn, &found, &read);
+    let proof = proof.filter(|_| unsettled::is_whole(turn, &inputs, &read));
     let (mut closing, mut end) = reconcile::closing(turn, native, found, proof);
     if end.status == Status::Completed {
         end.tool_errors = tool_errors::list(calls.iter().map(|call| ended(shared, call)));

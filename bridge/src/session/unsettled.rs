@@ -32,6 +32,13 @@ pub(super) async fn proved(shared: &Shared, session: &SessionRecord, turn: &Turn
 /// The inputs of a Turn at their end, and the events that are still to be told of them.
 pub(super) fn close(turn: &TurnRecord, found: &Recovered, proved: &ProvedInputs) -> (Vec<InputState>, Vec<Event>) {
     let mut events = Vec::new();
+    let known_end = |state: &InputState| {
+        let seen = found.inputs.iter().find(|seen| seen.input_id == state.input_id);
+        seen.and_then(|seen| seen.end).unwrap_or(state.phase)
+    };
+    let known: Vec<_> =
+        turn.inputs.iter().map(input_state).map(|state| InputState { phase: known_end(&state), ..state }).collect();
+    let is_over = proved.is_over && is_whole(turn, &known, proved);
     let close = |record| {
         let state = input_state(record);
         let InputState { input_id, phase, .. } = state.clone();
@@ -44,7 +51,7 @@ pub(super) fn close(turn: &TurnRecord, found: &Recovered, proved: &ProvedInputs)
         let end = match phase {
             closed if closed.is_closed() => closed,
             _ if read.is_some() => Phase::Accepted(InputEvidence::Consumed),
-            _ if proved.is_over => Phase::Refused(Reason::TurnEnded),
+            _ if is_over => Phase::Refused(Reason::TurnEnded),
             _ => Phase::OutcomeUnknown,
         };
         // Where events are lost, the one of an end that was recorded may have been seen.
@@ -59,6 +66,12 @@ pub(super) fn close(turn: &TurnRecord, found: &Recovered, proved: &ProvedInputs)
     };
     let inputs = turn.inputs.iter().map(close).collect();
     (inputs, events)
+}
+
+/// Whether native history has every input that is known to be read: what lacks one is older than the Turn's end.
+pub(super) fn is_whole(turn: &TurnRecord, inputs: &[InputState], proved: &ProvedInputs) -> bool {
+    let is_read = |input: &&InputState| matches!(input.phase, Phase::Accepted(_));
+    inputs.iter().filter(is_read).all(|input| proved.has(&client_id(&turn.start.turn_id, &input.input_id)))
 }
 
 fn closing(input_id: &str, end: Phase, read: Option<&ProvedInput>) -> Option<Event> {
@@ -96,6 +109,16 @@ mod tests {
     fn history(has_it: bool, is_over: bool) -> ProvedInputs {
         let read = has_it.then(|| ProvedInput { client_id: "t/i".into(), native_id: "n".into() });
         ProvedInputs { read: read.into_iter().collect(), is_over }
+    }
+
+    #[test]
+    fn a_history_without_what_was_read_is_older_than_the_end() {
+        let state = |phase| InputState { phase, ..input_state(&turn(phase).inputs[0]) };
+        for (phase, has_it, want) in
+            [(READ, true, true), (READ, false, false), (ENDED, false, true), (Phase::Written, false, true)]
+        {
+            assert_eq!(is_whole(&turn(phase), &[state(phase)], &history(has_it, true)), want, "{phase:?} {has_it}");
+        }
     }
 
     #[track_caller]
