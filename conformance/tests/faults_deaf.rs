@@ -1,6 +1,8 @@
 //! A Harness that does not react: to an interrupt, to the end of its pipes, to what it is told; and what it leaves behind (R-CAN-2 to
 //! R-CAN-4, R-EVT-9). Whatever it does, the Turn has an end and nothing of it lives on.
 
+#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use anyhow::Context;

@@ -1,6 +1,8 @@
 //! A Harness that ends in the middle of a Turn (R-EVT-7, R-CAN-6): the Turn fails at once with how it ended, everything that it wrote
 //! before is there, and its history is never replaced.
 
+#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
+
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;

@@ -1,5 +1,7 @@
 //! Messages that are good, but come twice, late, out of order or with something else in them (R-EVT-6, R-FN-6, R-CAN-5).
 
+#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
+
 use anyhow::Context;
 use conformance::child::fault::{FUNCTION, Fault, Place};
 use conformance::child::{FaultChild, claude};

@@ -1,6 +1,8 @@
 //! What is told of a settlement: a completion that wins, one that is not proved and its later truth, an end before the native turn has begun,
 //! and a pipe that says half a line and nothing more (R-CAN-1 to R-CAN-5, R-EVT-9).
 
+#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use anyhow::Context;

@@ -1,5 +1,7 @@
 //! How long a Turn may take and may be quiet (R-EVT-10), and a Turn that is not settled in time (R-EVT-9).
 
+#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use conformance::child::claude;

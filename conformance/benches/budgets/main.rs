@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use conformance::rig::{Codex, Rig, Setup, function, program, text_result};
+use conformance::rig::{Rig, Setup, Stands, function, program, text_result};
 use hdrhistogram::Histogram;
 use proto::{client::Session, v1};
 use tokio::task::JoinSet;
@@ -47,7 +47,8 @@ async fn measure() -> anyhow::Result<()> {
     let daemon = program("runtime-bridge")?.metadata()?.len();
     row("daemon binary, not stripped", &format!("{} MB", daemon >> 20), "", "15 MB stripped");
 
-    let setup = || Setup { codex: Codex::At(harness.clone()), more: "max_executors = 100\n".into(), ..Setup::outer() };
+    let setup =
+        || Setup { stands: Stands::At(harness.clone()), more: "max_executors = 100\n".into(), ..Setup::outer() };
     let rig = Rig::start(setup()).await?;
     row("idle daemon", &format!("{} KB", memory(rig.daemon.pid())?), "", "10 MB");
     sessions(&rig).await?;

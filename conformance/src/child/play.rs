@@ -172,8 +172,9 @@ impl Player {
             let fits = match (&read.method, read.answer_to) {
                 (Some(wanted), _) => method == Some(wanted) && !wanted.is_empty(),
                 (None, Some(id)) => {
-                    let answers = self.line["id"] == id || self.line["response"]["request_id"] == id.to_string();
-                    method.is_none() && answers
+                    let asked = id.to_string();
+                    let control = self.line["response"]["request_id"].as_str() == Some(&asked);
+                    method.is_none() && (self.line["id"] == id || control)
                 }
                 (None, None) => true,
             };
