@@ -1,6 +1,6 @@
 //! Native texts on their way out (R-EVT-5, R-SEC-6).
 
-use secrecy::{ExposeSecret as _, SecretString};
+use crate::harness::Secrets;
 
 /// The most characters of a native text that leave.
 const TEXT: usize = 300;
@@ -14,39 +14,31 @@ const BODY: &str = "[answer of the provider]";
 /// What stands for an address.
 const ADDRESS: &str = "[address]";
 
-/// Cuts native texts before they leave: no addresses, no bodies, not the model key, at most [`TEXT`] characters on one line.
+/// Cuts native texts before they leave: no addresses, no bodies, no secrets, at most [`TEXT`] characters on one line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cleaner {
-    key: Option<SecretString>,
+    secrets: Secrets,
     /// Host and port of the model provider, which a Harness also names without a scheme; empty where it is not known.
     provider: String,
 }
 
 impl Cleaner {
-    pub(crate) fn new(key: Option<SecretString>, provider: &str) -> Self {
-        let key = key.filter(|key| !key.expose_secret().is_empty());
-        Self { key, provider: authority(provider).to_owned() }
+    pub(crate) fn new(secrets: Secrets, provider: &str) -> Self {
+        Self { secrets, provider: authority(provider).to_owned() }
     }
 
     pub(crate) fn clean(&self, text: &str) -> String {
-        bounded(&self.without_addresses(&without_body(self.without_key(text).trim())))
+        bounded(&self.without_addresses(&without_body(self.secrets.cut(text).trim())))
     }
 
     /// The same for what a process wrote to standard error: the last lines matter, and there is no body to cut.
     pub(crate) fn clean_tail(&self, text: &str) -> String {
-        let text = self.without_key(text);
+        let text = self.secrets.cut(text);
         let lines: Vec<&str> = text.lines().filter(|line| !line.contains(BUBBLEWRAP_NOTICE)).collect();
         let text = self.without_addresses(lines.join("\n").trim());
         let skipped = text.chars().count().saturating_sub(2 * TEXT);
         let tail: String = text.chars().skip(skipped).map(|one| if one.is_control() { ' ' } else { one }).collect();
         if skipped > 0 { format!("…{tail}") } else { tail }
-    }
-
-    fn without_key(&self, text: &str) -> String {
-        match &self.key {
-            Some(key) => text.replace(key.expose_secret(), "[key]"),
-            None => text.to_owned(),
-        }
     }
 
     fn without_addresses(&self, text: &str) -> String {
@@ -103,7 +95,8 @@ mod tests {
 
     #[test]
     fn texts_leave_without_addresses_bodies_and_key() {
-        let cleaner = Cleaner::new(Some("sk-canary".to_owned().into()), "http://127.0.0.1:4180/v1");
+        let secrets = Some(&"sk-canary".into()).into_iter().collect();
+        let cleaner = Cleaner::new(secrets, "http://127.0.0.1:4180/v1");
         for (given, want) in [
             (
                 "unexpected status 401 Unauthorized: bad key sk-canary, url: http://127.0.0.1:1/v1/responses",

@@ -7,7 +7,9 @@
 //! | --- | --- |
 //! | `journal.OPERATION` | an operation of the journal, named as its method |
 //! | `log.create`, `log.append` | a write to the file of a Turn |
-//! | `native.METHOD`, `native.answer` | a line to the Harness: a request or notification, or an answer to one of its own |
+//! | `native.METHOD`, `native.answer` | a line to Codex: a request or notification, or an answer to one of its own |
+//! | `native.user`, `native.SUBTYPE` | a line to Claude Code: an input, or a request by its subtype |
+//! | `native.mcp_response`, `native.control_response` | an answer to Claude Code: of the server of functions, or another one |
 //! | `clock` | a reading of the wall clock |
 //! | `boot` | the start of the daemon on this boot of the machine |
 //!
@@ -31,7 +33,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 const VARIABLE: &str = "RUNTIME_BRIDGE_FAILPOINTS";
 
@@ -112,12 +114,34 @@ pub fn pass(point: &str, when: When) -> io::Result<()> {
 /// # Errors
 /// As for [`pass`].
 pub fn native(line: &[u8], when: When) -> io::Result<()> {
+    pass(&format!("native.{}", name(line).as_deref().unwrap_or("answer")), when)
+}
+
+/// What a line is called: by its method for Codex, for Claude Code by what it asks or is.
+fn name(line: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Head {
         method: Option<String>,
+        r#type: Option<String>,
+        request: Option<Request>,
+        response: Option<Response>,
     }
-    let method = serde_json::from_slice::<Head>(line).ok().and_then(|head| head.method);
-    pass(&format!("native.{}", method.as_deref().unwrap_or("answer")), when)
+    #[derive(Deserialize)]
+    struct Request {
+        subtype: String,
+    }
+    #[derive(Deserialize)]
+    struct Response {
+        response: Option<Answer>,
+    }
+    #[derive(Deserialize)]
+    struct Answer {
+        mcp_response: Option<IgnoredAny>,
+    }
+    let head = serde_json::from_slice::<Head>(line).ok()?;
+    let answer = head.response.and_then(|response| response.response?.mcp_response);
+    let asked = head.method.or(head.request.map(|request| request.subtype));
+    asked.or(answer.map(|_| "mcp_response".to_owned())).or(head.r#type)
 }
 
 /// By how many seconds the wall clock is off at this reading.
@@ -167,6 +191,24 @@ impl FromStr for Armed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_called_by_what_it_asks() {
+        for (line, want) in [
+            (r#"{"method":"turn/start","id":1,"params":{}}"#, Some("turn/start")),
+            (r#"{"id":1,"result":{"response":{}}}"#, None),
+            (r#"{"type":"user","uuid":"u","message":{}}"#, Some("user")),
+            (r#"{"type":"control_request","request_id":"r","request":{"subtype":"interrupt"}}"#, Some("interrupt")),
+            (
+                r#"{"type":"control_response","response":{"subtype":"success","response":{"mcp_response":{"id":0}}}}"#,
+                Some("mcp_response"),
+            ),
+            (r#"{"type":"control_response","response":{"subtype":"success","response":{}}}"#, Some("control_response")),
+            (r#"{"type":"control_response","response":{"subtype":"error","error":"no"}}"#, Some("control_response")),
+        ] {
+            assert_eq!(name(line.as_bytes()).as_deref(), want, "{line}");
+        }
+    }
 
     #[test]
     fn an_entry_is_read_whole_or_not_at_all() {

@@ -103,6 +103,8 @@ impl Bench {
             workspace: Some(self.workspace.clone()),
             configuration: Arc::new(configuration),
             model_key: Some("sk-canary".to_owned().into()),
+            holds_key: true,
+            secrets: Some(&"sk-canary".into()).into_iter().collect(),
             resume: None,
         };
         tokio::time::timeout(PATIENCE, self.codex.prepare(launch)).await.unwrap()

@@ -7,6 +7,7 @@
 pub mod cli;
 mod clock;
 mod config;
+mod gateway;
 mod journal;
 mod link;
 mod refusal;

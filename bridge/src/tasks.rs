@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Probe,
     /// Reads a Turn's events, or a large part of one, for one stream. It ends with its stream.
     Reader,
+    /// Listens for Harnesses, serves one of their connections, or drives one to a model provider. It ends with its connection, or with the gateway.
+    Gateway,
     /// Removes a Session's native home.
     Removal,
     /// Removes what is kept no longer.

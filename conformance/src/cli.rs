@@ -93,6 +93,9 @@ struct CheckArgs {
     /// A model that the Harness knows; the bundled provider plays it. One that speaks the Harness's API when absent.
     #[arg(long)]
     model: Option<String>,
+    /// The port of the bundled provider. A bridge with an outbound guard has `http://127.0.0.1:PORT` among the origins that it allows.
+    #[arg(long, default_value_t = 0)]
+    provider_port: u16,
 }
 
 #[derive(Debug, Args)]
@@ -161,9 +164,9 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             child::run(program, &args.args, args.keep.as_deref())
         }
         Command::Check(args) => {
-            let CheckArgs { endpoint, workspace, harness, model } = args;
+            let CheckArgs { endpoint, workspace, harness, model, provider_port } = args;
             let workspace = workspace.canonicalize().with_context(|| format!("find {}", workspace.display()))?;
-            let subject = Subject { endpoint, workspace, harness, model };
+            let subject = Subject { endpoint, workspace, harness, model, provider_port };
             let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
             let report = runtime.block_on(check::check(&subject))?;
             writeln!(std::io::stdout(), "{report}").context("write the report")?;

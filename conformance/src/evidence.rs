@@ -20,8 +20,12 @@ pub struct Outcome {
     pub harness: String,
     /// Whether the scenario is written for every Harness.
     pub for_each: bool,
+    /// Whether the daemon had all Harnesses at once.
+    pub all: bool,
     /// Why it runs with this Harness only, where that is the Harness's own way.
     pub only: Option<String>,
+    /// Why one Harness is enough, where the rule is the bridge's own.
+    pub bridge: Option<String>,
     /// Whether the real Harness ran, and no fault child in its place.
     pub real: bool,
     /// The placements under which it bound Sessions.

@@ -7,6 +7,8 @@ use anyhow::Context;
 
 use crate::rig::{Ended, Rig, Setup, is_long, scenario};
 
+/// Why one Harness is enough for a fault of the daemon's storage.
+pub const OWN: &str = "the journal, the event files and the clock are the daemon's own";
 /// A daemon that aborts ends of this signal.
 const ABORT: i32 = 6;
 /// How long it may take to be gone.
@@ -36,10 +38,16 @@ impl Fault {
         Self { armed: format!("{other};{}", self.armed), ..self.clone() }
     }
 
-    /// The real Codex under a daemon that is armed with it from its start.
+    /// The real Codex under a daemon that is armed with it from its start, where any Harness would do.
     #[must_use]
     pub fn setup(&self) -> Setup {
-        Setup { failpoints: Some(self.armed.clone()), ..Setup::outer() }
+        self.arm(Setup::outer().bridge(OWN))
+    }
+
+    /// This setup with a daemon that is armed with it from its start.
+    #[must_use]
+    pub fn arm(&self, setup: Setup) -> Setup {
+        Setup { failpoints: Some(self.armed.clone()), ..setup }
     }
 
     /// The daemon has met it, and is dead, as far as the fault goes. Else it is killed. What it had started is gone, and the next daemon is armed

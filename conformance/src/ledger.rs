@@ -3,6 +3,7 @@
 //! its connection is lost.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -125,7 +126,12 @@ impl Ledger {
         self.start(rig, session, HOLDS, "hold on").await?;
         let mut events: TurnEvents = session.turn_events(HOLDS);
         let mut seen = Observed::default();
-        seen.until(&mut events, |kind| matches!(kind, Kind::TurnStarted(_)).then_some(())).await?;
+        let begun = seen.until(&mut events, |kind| matches!(kind, Kind::TurnStarted(_)).then_some(())).await;
+        if let Err(error) = begun {
+            let Ok(end) = seen.end() else { return Err(error) };
+            self.cancelled = Some(end.clone());
+            return Err(error.context(Unbegun(end.failure.as_ref().map(v1::Failure::code))));
+        }
         let answer = self.again(async || session.cancel(HOLDS, None).await).await?;
         anyhow::ensure!(answer.outcome() == v1::CancelOutcome::Settled, "{answer:?}");
         self.cancelled = answer.turn.and_then(|turn| turn.ended);
@@ -345,6 +351,16 @@ impl Ledger {
             anyhow::ensure!(refused == Some(Reason::ResultConflict), "a conflict is forgotten: {other:?}");
         }
         Ok(())
+    }
+}
+
+/// The Turn that was to be cancelled ended before it began, with this failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unbegun(pub Option<v1::FailureCode>);
+
+impl fmt::Display for Unbegun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the Turn ended before it began: {:?}", self.0)
     }
 }
 

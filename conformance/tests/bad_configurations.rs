@@ -12,10 +12,13 @@ use conformance::rig::{Harness, MODEL_KEY, Observed, Rig, Setup, function, refus
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason, execution_configuration::Provider};
 
+/// Why one Harness is enough.
+const OWN: &str = "a configuration is judged before the Harness runs, the fault child only declares";
+
 for_each_harness!(another_key_is_taken_and_the_history_goes_on_with_it, a_provider_of_the_operator_is_named);
 
 fn setup() -> Setup {
-    Setup::faulty(codex::healthy())
+    Setup::faulty(codex::healthy()).bridge(OWN)
 }
 
 fn key(value: &str) -> Vec<v1::Credential> {
@@ -116,10 +119,13 @@ fn schemas_of_functions_are_checked() {
     });
 }
 
+/// Why the good ones are those of one Harness.
+const GOOD: &str = "what is taken as it came is each Harness's own; claude_good_functions has that of Claude Code";
+
 /// What is refused stands just beyond these, which the real Codex takes.
 #[test]
 fn what_is_just_good_enough_starts_the_real_codex() {
-    scenario("good_functions", &["R-FN-1", "R-API-3"], Setup::default(), async |rig| {
+    scenario("good_functions", &["R-FN-1", "R-API-3"], Setup::default().only(GOOD), async |rig| {
         let session = rig.session().await?;
         // 123 levels are the most that Codex reads within its own.
         let deep = format!("{}{}{}", r#"{"a":"#.repeat(123), 1, "}".repeat(123));
@@ -239,7 +245,7 @@ fn the_configuration_of_a_live_executor_is_frozen() {
 }
 
 fn another_key_is_taken_and_the_history_goes_on_with_it(harness: Harness) {
-    let setup = Setup::outer().of(harness).needing(v1::Capability::SessionResume);
+    let setup = Setup::outer().of(harness).needing(v1::Capability::SessionResume).without_gateway();
     scenario("other_credential", &["R-PRE-6", "R-PRE-4"], setup, async |rig| {
         let session = rig.session().await?;
         let client = rig.client().await?;
@@ -319,13 +325,8 @@ fn a_provider_of_the_operator_is_named(harness: Harness) {
             ("keyless", Vec::new(), None),
         ] {
             let session = rig.session().await?;
-            let prepared = session.prepare(named(name), credentials).await;
-            if want.is_none() && harness == Harness::ClaudeCode {
-                // It asks nobody without a key.
-                refusal(prepared, Reason::PreparationFailed).says("credential `model`");
-                continue;
-            }
-            session.start(&prepared?, "t-1", text_input("hello")).await?;
+            let ready = session.prepare(named(name), credentials).await?;
+            session.start(&ready, "t-1", text_input("hello")).await?;
             Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
             let requests = rig.provider.model_requests();
             assert_eq!(requests.last().and_then(|request| request.key()), want, "{name}");

@@ -5,8 +5,11 @@ use conformance::rig::{Call, Rig, Setup, refusal, scenario};
 use proto::client::{Client, Session, text_input};
 use proto::v1::{self, Reason, bind_assignment_request::Placement};
 
+/// Why one Harness is enough.
+const OWN: &str = "a fence is judged before a Harness is asked";
+
 fn setup() -> Setup {
-    Setup::faulty(codex::healthy())
+    Setup::faulty(codex::healthy()).bridge(OWN)
 }
 
 /// A Session with this assignment and epoch, on the rig's workspace.

@@ -5,11 +5,14 @@ use conformance::rig::{Call, Rig, Setup, Target, configuration, refusal, scenari
 use proto::client::{Client, Error, text_input};
 use proto::v1::{self, Reason};
 
+/// Why one Harness is enough.
+const OWN: &str = "a field is judged before a Harness is asked";
+
 /// What no id of Core may look like.
 const BAD_IDS: [&str; 9] = ["", " ", "a b", "a/b", "../a", "ä", "a\n", "a\u{0}b", "{a}"];
 
 fn setup() -> Setup {
-    Setup::faulty(codex::healthy())
+    Setup::faulty(codex::healthy()).bridge(OWN)
 }
 
 /// Nothing was started for what was refused, and a Session works.

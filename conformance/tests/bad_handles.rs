@@ -11,8 +11,11 @@ use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason, prepare_execution_response::Progress};
 use tokio::time;
 
+/// Why one Harness is enough.
+const OWN: &str = "handles and identities are the bridge's own";
+
 fn with(program: Program) -> Setup {
-    Setup::faulty(program)
+    Setup::faulty(program).bridge(OWN)
 }
 
 /// A Turn that stays in its first message until the gate `go` is open.

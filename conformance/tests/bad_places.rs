@@ -7,10 +7,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Observed, Rig, Setup, refusal, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, refusal, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ReleaseOutcome, bind_assignment_request::Placement, event::Kind};
 use serde_json::json;
+
+for_each_harness!(a_workspace_that_disappears_takes_no_turn_with_it);
+
+/// Why one Harness is enough.
+const OWN: &str = "the bridge looks at the directory before it starts anything";
 
 /// A Session on a fresh workspace of its own.
 async fn bound(rig: &Rig, name: &str) -> anyhow::Result<(Session, PathBuf)> {
@@ -28,7 +34,7 @@ async fn bound(rig: &Rig, name: &str) -> anyhow::Result<(Session, PathBuf)> {
 
 #[test]
 fn what_has_taken_the_place_of_a_workspace_is_not_worked_in() {
-    let setup = Setup::faulty(codex::healthy());
+    let setup = Setup::faulty(codex::healthy()).bridge(OWN);
     scenario("workspace_replaced", &["R-ASG-3", "R-PRE-1", "R-PRE-7"], setup, async |rig| {
         let (session, directory) = bound(rig, "deep/one").await?;
         let above = directory.parent().context("no parent")?.to_owned();
@@ -69,9 +75,9 @@ fn what_has_taken_the_place_of_a_workspace_is_not_worked_in() {
     });
 }
 
-#[test]
-fn a_workspace_that_disappears_takes_no_turn_with_it() {
-    scenario("workspace_disappears", &["R-ASG-3", "R-ASG-4", "R-EVT-2", "R-EVT-3"], Setup::outer(), async |rig| {
+fn a_workspace_that_disappears_takes_no_turn_with_it(harness: Harness) {
+    let rules = ["R-ASG-3", "R-ASG-4", "R-EVT-2", "R-EVT-3"];
+    scenario("workspace_disappears", &rules, Setup::outer().of(harness), async |rig| {
         let (session, directory) = bound(rig, "fleeting").await?;
         let (_, other) = bound(rig, "other").await?;
         // In the middle of a Turn: the command that runs sees it go, and so does the next one.
@@ -102,8 +108,16 @@ fn a_workspace_that_disappears_takes_no_turn_with_it() {
         // It comes back, and is worked in again; whatever happened, the bridge made nothing and removed nothing.
         assert!(!directory.exists());
         fs::create_dir(&directory)?;
-        rig.provider.script(&json!([{"play": [{"shell": {"command": "echo back > back.txt"}}]}]).to_string())?;
-        rig.whole_turn(&session, "t-3", "again").await?.completed()?;
+        let command = |command: &str| json!({"play": [{"shell": {"command": command}}]});
+        rig.provider.script(&json!([command("pwd"), command("echo back > back.txt")]).to_string())?;
+        let seen = rig.whole_turn(&session, "t-3", "again").await?;
+        seen.completed()?;
+        // Claude Code has gone to the home of the Session meanwhile, and comes back with the end of the next command.
+        let (place, told) = match harness {
+            Harness::Codex => (directory.clone(), seen.tool_output()?),
+            Harness::ClaudeCode => (rig.place().state().canonicalize()?.join("sessions"), seen.tool_output()?),
+        };
+        assert!(told.starts_with(&*place.to_string_lossy()), "{told}");
         assert_eq!(fs::read_to_string(directory.join("back.txt"))?, "back\n");
         fs::remove_dir_all(&directory)?;
         assert_eq!(session.release(true).await?.outcome(), ReleaseOutcome::Confirmed);

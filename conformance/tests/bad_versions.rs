@@ -9,8 +9,11 @@ use tonic_reflection::pb::v1::{
     ServerReflectionRequest, server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
 
+/// Why one Harness is enough.
+const OWN: &str = "the version of a call is judged before anything else";
+
 fn setup() -> Setup {
-    Setup::faulty(codex::healthy())
+    Setup::faulty(codex::healthy()).bridge(OWN)
 }
 
 /// A Session that was there before works as if nothing had happened.

@@ -10,8 +10,11 @@ use conformance::rig::{Rig, Roots, Setup, Stands, refusal, scenario};
 use proto::client::{Error, Session};
 use proto::v1::{self, Reason, bind_assignment_request::Placement};
 
+/// Why one Harness is enough.
+const OWN: &str = "a directory is judged before a Harness is asked";
+
 fn setup(roots: Roots) -> Setup {
-    Setup { stands: Stands::Faulty(Box::new(codex::healthy())), roots, ..Setup::default() }
+    Setup { stands: Stands::Faulty(Box::new(codex::healthy())), roots, ..Setup::default().bridge(OWN) }
 }
 
 /// Binds a Session on this directory.

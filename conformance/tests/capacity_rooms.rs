@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 #[test]
 fn the_longest_idle_executor_makes_room() {
-    scenario("capacity_longest_idle", &["R-PRE-1", "R-PRE-3"], Setup::outer().with(&rooms(2)), async |rig| {
+    scenario("capacity_longest_idle", &["R-PRE-1", "R-PRE-3"], limited(&rooms(2)), async |rig| {
         let (a, b, c) = (rig.session().await?, rig.session().await?, rig.session().await?);
         let (of_a, of_b) = (prepare(rig, &a).await?, prepare(rig, &b).await?);
         // Handles that are not used yet keep their room.
@@ -50,7 +50,7 @@ fn the_longest_idle_executor_makes_room() {
 
 #[test]
 fn an_executor_that_is_idle_for_long_closes() {
-    let setup = Setup::outer().with("[limits]\nidle_ms = 300\nwatch_ms = 20");
+    let setup = limited("[limits]\nidle_ms = 300\nwatch_ms = 20");
     scenario("capacity_idle", &["R-PRE-2", "R-PRE-3"], setup, async |rig| {
         let session = rig.session().await?;
         let ready = prepare(rig, &session).await?;
@@ -73,7 +73,7 @@ fn an_executor_that_is_idle_for_long_closes() {
 
 #[test]
 fn an_executor_whose_handle_has_expired_is_idle() {
-    let setup = Setup::outer().with("[limits]\nidle_ms = 200\nhandle_life_ms = 200\nwatch_ms = 20");
+    let setup = limited("[limits]\nidle_ms = 200\nhandle_life_ms = 200\nwatch_ms = 20");
     scenario("capacity_expired", &["R-PRE-2", "R-PRE-3"], setup, async |rig| {
         let session = rig.session().await?;
         let ready = prepare(rig, &session).await?;
@@ -85,7 +85,7 @@ fn an_executor_whose_handle_has_expired_is_idle() {
 
 #[test]
 fn two_sessions_race_for_one_room() {
-    scenario("capacity_race", &["R-PRE-3"], Setup::outer().with(&rooms(1)), async |rig| {
+    scenario("capacity_race", &["R-PRE-3"], limited(&rooms(1)), async |rig| {
         let (a, b, c) = (rig.session().await?, rig.session().await?, rig.session().await?);
         let ready = prepare(rig, &a).await?;
         give_back(rig, &a, &ready).await?;
@@ -109,7 +109,7 @@ fn two_sessions_race_for_one_room() {
 #[test]
 fn of_300_preparations_at_once_as_many_succeed_as_there_is_room() {
     const ROOMS: usize = 4;
-    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().with(&rooms(ROOMS)) };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..limited(&rooms(ROOMS)) };
     scenario("capacity_300", &["R-PRE-3", "R-API-8"], setup, async |rig| {
         let connections = [rig.client().await?, rig.client().await?, rig.client().await?];
         let mut binding = JoinSet::new();
@@ -161,6 +161,11 @@ fn of_300_preparations_at_once_as_many_succeed_as_there_is_room() {
         assert_eq!(load(rig).await?, Load { max_executors: 4, ..Default::default() });
         rig.only(&[]).await
     });
+}
+
+/// A daemon with these lines in its configuration.
+fn limited(more: &str) -> Setup {
+    Setup::outer().bridge("the bridge alone counts Executors and picks the one that makes room").with(more)
 }
 
 fn rooms(rooms: usize) -> String {

@@ -9,6 +9,9 @@ use conformance::proxy::{Planted, Proxy};
 use conformance::rig::{Rig, Setup, scenario};
 use proto::client::Endpoint;
 
+/// Why one Harness is enough.
+const OWN: &str = "the check looks at the protocol, whatever is behind it";
+
 /// What is judged in a bridge that has this much of the protocol.
 const RULES: [&str; 12] = [
     "R-API-1", "R-API-6", "R-ASG-1", "R-ASG-4", "R-CAN-1", "R-EVT-1", "R-EVT-2", "R-EVT-3", "R-FN-3", "R-FN-5",
@@ -17,13 +20,15 @@ const RULES: [&str; 12] = [
 
 #[test]
 fn nothing_is_found_in_the_daemon_as_it_is() {
-    scenario("check_plain", &RULES, Setup::outer(), async |rig| {
+    scenario("check_plain", &RULES, Setup::outer().bridge(OWN), async |rig| {
+        let port = rig.give_way().await?;
         let output = Command::new(env!("CARGO_BIN_EXE_runtime-bridge-conformance"))
             .arg("check")
             .arg("--endpoint")
             .arg(format!("unix:{}", rig.place().socket().display()))
             .arg("--workspace")
             .arg(rig.workspace())
+            .args(["--provider-port", &port.to_string()])
             .output()?;
         let told = String::from_utf8(output.stdout)?;
         anyhow::ensure!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
@@ -58,15 +63,16 @@ fn a_forgotten_conflict_is_found() {
 }
 
 fn planted(name: &str, planted: Option<Planted>, want: &'static [&'static str]) {
-    scenario(name, &RULES, Setup::outer(), async |rig| {
-        let report = through(rig, planted).await?;
+    scenario(name, &RULES, Setup::outer().bridge(OWN), async |rig| {
+        let port = rig.give_way().await?;
+        let report = through(rig, port, planted).await?;
         let judged = report.judgements.iter().all(|one| !matches!(one.verdict, Verdict::Unjudged(_)));
         anyhow::ensure!(judged && report.failed() == BTreeSet::from_iter(want.iter().copied()), "{report}");
         Ok(())
     });
 }
 
-async fn through(rig: &Rig, planted: Option<Planted>) -> anyhow::Result<Report> {
+async fn through(rig: &Rig, port: u16, planted: Option<Planted>) -> anyhow::Result<Report> {
     let front = rig.place().socket().with_extension("proxy");
     let proxy = Proxy::start(&front, rig.place().socket(), planted).await?;
     let subject = Subject {
@@ -74,6 +80,7 @@ async fn through(rig: &Rig, planted: Option<Planted>) -> anyhow::Result<Report> 
         workspace: rig.workspace().to_owned(),
         harness: "codex".into(),
         model: None,
+        provider_port: port,
     };
     let report = check(&subject).await?;
     proxy.stop().await;

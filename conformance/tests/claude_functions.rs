@@ -3,7 +3,7 @@
 
 use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use proto::client::text_input;
-use proto::v1::{self, Reason};
+use proto::v1::{self, Reason, event::Kind};
 use serde_json::json;
 
 const SCHEMA: &str = r#"{"type":"object"}"#;
@@ -127,6 +127,41 @@ fn arguments_are_the_models_own_text_after_a_resume_too() {
             rig.daemon.terminate().await?;
             rig.daemon = Daemon::start(rig.place()).await?;
         }
+        Ok(())
+    });
+}
+
+/// What becomes of a call whose answer the provider then withholds: Claude Code gives it up and asks the model again, in the same Turn.
+#[test]
+fn a_call_that_is_cancelled_natively_is_abandoned_and_the_turn_goes_on() {
+    scenario("claude_call_cancelled", &["R-FN-7", "R-FN-2", "R-EVT-2"], setup(), async |rig| {
+        let call = |id: &str| json!({"calls": [{"name": "lookup", "call_id": id, "arguments": "{}"}]});
+        let withheld = json!({"incomplete": {"reason": "content_filter"}});
+        let script = json!([
+            {"play": [call("c1"), {"gate": "open"}, withheld]},
+            {"play": [call("c2")]},
+            {"play": [{"text": {"chunks": ["Done."]}}]},
+        ]);
+        rig.provider.script(&script.to_string())?;
+        let session = rig.session().await?;
+        let configuration = rig.configuration(vec![function("lookup", SCHEMA)]);
+        let mut events = rig.start_turn(&session, configuration, "t-1", "go").await?;
+        let mut seen = Observed::default();
+        assert_eq!(seen.call(&mut events).await?.call_id, "c1");
+        rig.provider.open_gate("open");
+        let abandoned = |kind: &Kind| match kind {
+            Kind::FunctionCallAbandoned(call) => Some((call.call_id.clone(), call.reason())),
+            _ => None,
+        };
+        let (call_id, reason) = seen.until(&mut events, abandoned).await?;
+        assert_eq!((&*call_id, reason), ("c1", v1::AbandonReason::NativeCancelled));
+        refusal(session.submit(vec![text_result("t-1", "c1", "late")]).await, Reason::CallAbandoned);
+        // The Turn is no other one, and its next call is answered as any.
+        assert_eq!(seen.call(&mut events).await?.call_id, "c2");
+        session.submit(vec![text_result("t-1", "c2", "found")]).await?;
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert_eq!(seen.kinds().filter_map(abandoned).count(), 1, "{:?}", seen.story());
         Ok(())
     });
 }

@@ -243,8 +243,8 @@ fn marked(rig: &Rig) -> v1::ExecutionConfiguration {
 }
 
 #[test]
-fn no_text_and_no_key_is_an_argument_and_the_key_is_nowhere_but_in_the_childs_environment() {
-    let rules = ["R-SEC-6", "R-SEC-2", "R-PRE-6", "R-EVT-5"];
+fn no_text_is_an_argument_and_the_key_is_nowhere() {
+    let rules = ["R-SEC-6", "R-SEC-3", "R-SEC-2", "R-PRE-6", "R-EVT-5"];
     scenario("claude_key", &rules, setup().with("log = \"debug\""), async |rig| {
         let (session, mut events, seen) = in_a_call(rig, marked(rig), "true").await?;
         let body = rig.provider.model_requests()[0].body.clone();
@@ -257,9 +257,7 @@ fn no_text_and_no_key_is_an_argument_and_the_key_is_nowhere_but_in_the_childs_en
                 assert!(!process.command.contains(text), "{text} is an argument of {process:#?}");
             }
         }
-        // Claude Code has it, and the keeper that hands it over.
-        let (mut shown, harness) = (family.clone(), rig.harness()?);
-        shown.retain(|process| process.shows(MODEL_KEY) && process.pid != harness.pid && process.pid != harness.parent);
+        let shown: Vec<_> = family.iter().filter(|process| process.shows(MODEL_KEY)).collect();
         assert!(shown.is_empty(), "the key is in the environment of {shown:#?}");
         assert_eq!(holders(rig.place().root(), MODEL_KEY.as_bytes())?, [] as [PathBuf; 0]);
         session.submit(vec![text_result("t-1", "c1", "42")]).await?;
@@ -292,13 +290,37 @@ fn no_text_and_no_key_is_an_argument_and_the_key_is_nowhere_but_in_the_childs_en
 
 #[test]
 fn without_a_key_it_is_said_what_to_give_and_nothing_stays() {
-    scenario("claude_no_key", &["R-PRE-1", "R-PRE-6", "R-OBS-2"], setup(), async |rig| {
+    scenario("claude_no_key", &["R-PRE-1", "R-PRE-6", "R-OBS-2"], setup().without_gateway(), async |rig| {
         let session = rig.session().await?;
         let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
         refusal(refused, Reason::PreparationFailed).says("no key for its model provider").says("credential `model`");
         rig.only(&[]).await?;
         assert_eq!(rig.provider.model_requests().len(), 0);
         rig.whole_turn(&session, "t-1", "hello").await?.completed()
+    });
+}
+
+/// Root is refused without the word for a sandbox. Who is not root sees what root is told.
+const NO_SANDBOX: &str = r#"unset IS_SANDBOX
+[ "$1" = --version ] || [ "$(id -u)" = 0 ] || {
+    echo '--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons' >&2
+    exit 1
+}
+exec "$REAL" "$@""#;
+
+#[test]
+fn a_refusal_to_work_as_root_is_told_with_what_to_do() {
+    scenario("claude_root", &["R-PRE-1", "R-PLC-1", "R-OBS-2"], setup().behind(NO_SANDBOX), async |rig| {
+        let session = rig.session().await?;
+        let key = v1::Credential { name: "model".into(), value: MODEL_KEY.into() };
+        let refused = session.prepare(rig.configuration(Vec::new()), vec![key]).await;
+        let refused = refusal(refused, Reason::PreparationFailed);
+        refused.says("refuses to work on a workspace as root").says("run the bridge as another user");
+        rig.only(&[]).await?;
+        // Nothing is allowed to everybody where no tool touches the machine, so root may do that.
+        let session = rig.session_nowhere().await?;
+        let ready = rig.prepare(&session, nowhere(rig.configuration(Vec::new()))).await?;
+        rig.turn_with(&session, &ready, "t-1", "hello").await?.completed()
     });
 }
 
@@ -343,6 +365,38 @@ fn nothing_that_a_project_or_a_user_says_is_read() {
             assert!(!request.body.contains("canary-of-project"), "{}", request.body);
             assert_eq!((request.key(), &*request.model()), (Some(MODEL_KEY), rig.kind().model()));
         }
+        Ok(())
+    });
+}
+
+/// Leaves out what keeps Claude Code from reading a project.
+const READING: &str = r#"
+for one in "$@"; do
+    shift
+    [ "$one" = --setting-sources= ] || set -- "$@" "$one"
+done
+exec "$REAL" "$@"
+"#;
+
+/// The planted files are such that Claude Code would act on them, so that nothing of it in the scenario above means something.
+#[test]
+fn without_the_bridges_arguments_it_would_be_read() {
+    scenario("claude_project_read", &["R-PLC-1"], setup().behind(READING), async |rig| {
+        plant(rig.workspace())?;
+        // The settings forbid a tool that the bridge asks for.
+        let session = rig.session().await?;
+        let seen = rig.whole_turn(&session, "t-1", "hello").await?;
+        let failure = seen.end()?.failure.clone().context("the settings were not read")?;
+        assert!(failure.message.ends_with("missing: Bash"), "{failure:?}");
+        // Without them the model is asked, and reads the rest.
+        for file in ["settings.json", "settings.local.json"] {
+            fs::remove_file(rig.workspace().join(".claude").join(file))?;
+        }
+        rig.provider.reset();
+        let session = rig.session().await?;
+        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+        let body = &rig.provider.model_requests()[0].body;
+        assert!(body.contains("canary-of-project"), "{body}");
         Ok(())
     });
 }

@@ -8,6 +8,9 @@ use anyhow::Context;
 use conformance::rig::{MODEL_KEY, Rig, Setup, python, scenario};
 use tokio::process::Command;
 
+/// Why one Harness is enough.
+const OWN: &str = "it shows that the `.proto` files are enough, whatever is behind them";
+
 /// Looks a city up, breaks its answer off for an input, and then runs a command.
 const ANSWERS: &str = r#"[
     {"match": "turn left", "play": [{"text": {"chunks": ["Left it is, in the snow."]}}]},
@@ -68,7 +71,7 @@ async fn generate(rig: &Rig) -> anyhow::Result<()> {
 #[test]
 fn a_core_in_python_runs_the_main_turn() {
     let rules = ["R-API-1", "R-API-6", "R-EVT-1", "R-FN-5", "R-FN-6", "R-STE-1", "R-CAN-1", "R-ASG-4"];
-    scenario("client_python", &rules, Setup::outer(), async |rig| {
+    scenario("client_python", &rules, Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(ANSWERS)?;
         generate(rig).await?;
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/main_turn.py");

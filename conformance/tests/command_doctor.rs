@@ -62,8 +62,12 @@ fn claude_code_is_told_with_what_its_user_has_to_know() {
     let claude = claude().unwrap().canonicalize().unwrap();
     let path = claude.to_str().unwrap();
     let key = "the model key stands in the environment of its process";
-    let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "outer"]);
-    check(&output, 0, &["claude_code", path, "2.1.332", key, "tool_search", "local_environment"]);
+    let arguments = ["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "outer"];
+    let output = doctor(&folder, &[&arguments[..], &["--no-gateway"]].concat());
+    check(&output, 0, &["claude_code", path, "2.1.332", key, "gateway     off", "tool_search", "local_environment"]);
+    let output = doctor(&folder, &arguments);
+    check(&output, 0, &["claude_code", "gateway     on"]);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(key));
     // Without a sandbox of its own it has no workspace, and that is said.
     let output = doctor(&folder, &["--codex", "/nonexistent/codex", "--claude", path, "--isolation", "native"]);
     check(&output, 0, &["workspace nothing", "no sandbox of its own", "set isolation to outer"]);
@@ -113,7 +117,7 @@ fn saying(folder: &Path, name: &str, script: &str) -> PathBuf {
 fn claude_code_is_told_with_its_version_its_isolation_and_where_its_key_is() {
     let folder = folder("claude-alone");
     // Only Claude Code is looked at.
-    fs::write(folder.join("config.toml"), "codex.program = \"/nonexistent/codex\"\n").unwrap();
+    fs::write(folder.join("config.toml"), "gateway = false\ncodex.program = \"/nonexistent/codex\"\n").unwrap();
     let told = |program: &Path, isolation: &str| {
         let arguments = ["--config", "config.toml", "--isolation", isolation, "--claude", program.to_str().unwrap()];
         doctor(&folder, &arguments)
@@ -123,9 +127,18 @@ fn claude_code_is_told_with_its_version_its_isolation_and_where_its_key_is() {
     let path = path.to_str().unwrap();
     let key = "the model key stands in the environment of its process";
     check(&told(&claude, "outer"), 0, &["claude_code", path, "2.1.332\n", key, "local_environment"]);
-    // Without an isolation around the bridge it has no workspace, and it is said why and what to do.
+    // Who has no key is told what a Session needs: nobody is there for a login.
+    let login = "without a key it would ask for a login, so a Session of it needs the credential `model`";
+    check(&told(&claude, "outer"), 0, &[login, "a login of this machine's user is not looked at"]);
+    // Without an isolation around the bridge it has no workspace, and it is said why and what to do. Root is told what is its own.
     let native = told(&claude, "native");
-    check(&native, 0, &["has no sandbox of its own", "set isolation to outer", "workspace nothing"]);
+    check(&native, 0, &["no sandbox of its own", "set isolation to outer", "workspace nothing"]);
+    let (in_sandbox, without) = ("(IS_SANDBOX=1), on the word of isolation = outer", "runs as root without a sandbox");
+    let is_root = rustix::process::geteuid().is_root();
+    for (isolation, text) in [("outer", in_sandbox), ("native", without)] {
+        let output = told(&claude, isolation);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).contains(text), is_root, "{isolation}: {output:?}");
+    }
 
     // A version that nobody has proved is used, and said to be one.
     let newer = saying(&folder, "newer", "echo '9.9.9 (Claude Code)'");

@@ -23,6 +23,9 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
+/// Why one Harness is enough.
+const OWN: &str = "the call asks no Harness";
+
 /// Messages as bytes: their types are in the descriptors.
 #[derive(Debug, Clone, Copy, Default)]
 struct Raw;
@@ -153,7 +156,7 @@ fn of_the_readme() -> anyhow::Result<String> {
 
 #[test]
 fn the_call_of_the_readme_is_answered() {
-    let setup = Setup::faulty(codex::healthy());
+    let setup = Setup::faulty(codex::healthy()).bridge(OWN);
     scenario("grpcurl", &["R-API-1", "R-OBS-1"], setup, async |rig| {
         let channel = connect(rig).await?;
         let info = call(&channel, &of_the_readme()?, &[], &json!({})).await??;

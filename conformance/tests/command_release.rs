@@ -10,10 +10,13 @@ use conformance::rig::{Observed, Rig, Setup, Stands, program, refused, scenario}
 use proto::v1::{self, Reason, event::Kind};
 use tokio::process::Command;
 
+/// Why one Harness is enough.
+const OWN: &str = "the command is a client of the protocol";
+
 #[test]
 fn a_session_whose_core_is_gone_is_released() {
     let rules = ["R-ASG-4", "R-ASG-5", "R-CAN-4", "R-OBS-2"];
-    scenario("command_release", &rules, Setup::outer(), async |rig| {
+    scenario("command_release", &rules, Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(
             r#"[{"match": "please-sleep", "play": [{"shell": {"command": "sleep 614", "yield_ms": 30000}}]}]"#,
         )?;
@@ -51,7 +54,7 @@ fn a_session_whose_core_is_gone_is_released() {
 
 #[test]
 fn what_cannot_be_released_is_told_with_what_to_do() {
-    scenario("command_release_wrong", &["R-ASG-4", "R-ASG-5"], Setup::outer(), async |rig| {
+    scenario("command_release_wrong", &["R-ASG-4", "R-ASG-5"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let id = session.assignment().session_id.clone();
         let socket = rig.place().socket().to_string_lossy().into_owned();
@@ -73,7 +76,7 @@ fn what_cannot_be_released_is_told_with_what_to_do() {
 
 #[test]
 fn what_is_not_proved_is_told_and_tried_again() {
-    scenario("command_release_unconfirmed", &["R-ASG-4", "R-API-5"], Setup::outer(), async |rig| {
+    scenario("command_release_unconfirmed", &["R-ASG-4", "R-API-5"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
         let folder = fs::read_dir(rig.place().state().join("sessions"))?.next().context("no folder")??.path();
@@ -95,7 +98,7 @@ fn what_is_not_proved_is_told_and_tried_again() {
 
 #[test]
 fn without_the_role_of_an_operator_one_releases_ones_own() {
-    let setup = Setup::outer().with("operator_uids = []");
+    let setup = Setup::outer().bridge(OWN).with("operator_uids = []");
     scenario("command_release_own", &["R-ASG-5"], setup, async |rig| {
         let session = rig.session().await?;
         let socket = rig.place().socket().to_string_lossy().into_owned();
@@ -107,7 +110,7 @@ fn without_the_role_of_an_operator_one_releases_ones_own() {
 
 #[test]
 fn a_release_ends_a_harness_that_does_not_obey() {
-    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer() };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
     scenario("command_release_deaf", &["R-ASG-4", "R-CAN-4"], setup, async |rig| {
         let session = rig.session().await?;
         if let Some(child) = &rig.child {

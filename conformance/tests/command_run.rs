@@ -504,7 +504,8 @@ fn a_wrong_command_line_is_told_in_one_line() {
 
 #[test]
 fn a_running_daemon_is_used_and_left_as_it_was() {
-    scenario("run_endpoint", &["R-ASG-4"], Setup::outer(), async |rig| {
+    let setup = Setup::outer().bridge("the command is a client of the protocol");
+    scenario("run_endpoint", &["R-ASG-4"], setup, async |rig| {
         let desk = Desk::new("endpoint")?;
         let endpoint = format!("unix:{}", rig.place().socket().display());
         let (workspace, url) = (rig.workspace().to_string_lossy().into_owned(), rig.provider.base_url());

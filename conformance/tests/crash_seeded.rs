@@ -136,16 +136,15 @@ fn nothing_acknowledged_is_lost_whenever_the_daemon_is_killed(harness: Harness) 
                 let shown: &Rig = rig;
                 let answered = Notify::new();
                 let mut work = pin!(core(shown, client, &id, &mut told, &answered));
-                let moment_comes = async {
+                let begins = async {
                     // A busy machine does not come so far in the time of a Turn.
                     if round % 4 == 3 {
                         answered.notified().await;
                     }
-                    time::sleep(moment).await;
                 };
                 let over = tokio::select! {
                     _ = &mut work => true,
-                    () = moment_comes => false,
+                    () = begins => time::timeout(moment, &mut work).await.is_ok(),
                 };
                 let pid = shown.daemon.pid();
                 kill(pid)?;

@@ -165,7 +165,10 @@ fn a_preparation_at_work_is_given_up(harness: Harness) {
 /// An owner that is at work while the drain begins hears of it and of a newer credential in either order.
 #[test]
 fn a_newer_credential_prepares_nothing_in_a_drain() {
-    let setup = Setup { failpoints: Some("journal.acknowledge.before=delay:500".into()), ..Setup::outer().with(LONG) };
+    let setup = Setup {
+        failpoints: Some("journal.acknowledge.before=delay:500".into()),
+        ..Setup::outer().with(LONG).without_gateway()
+    };
     scenario("drain_credential", &["R-DUR-3", "R-PRE-6", "R-PRE-7", "R-CAN-4"], setup, async |rig| {
         let client = rig.client().await?;
         let (mut preparations, mut acknowledged) = (Vec::new(), JoinSet::new());

@@ -9,6 +9,9 @@ use proto::client::text_input;
 use proto::v1::Reason;
 use tokio::time::{self, Instant};
 
+/// Why one Harness is enough.
+const OWN: &str = "the clock of the daemon is meant, no Harness reads it";
+
 const TEN_YEARS_S: i64 = 315_360_000;
 
 fn now() -> i64 {
@@ -17,7 +20,7 @@ fn now() -> i64 {
 
 /// A clock that is wrong from this reading on.
 fn jumps(seconds: i64, reading: u32) -> Setup {
-    Setup { failpoints: Some(format!("clock=jump:{seconds}@{reading}")), ..Setup::outer() }
+    Setup { failpoints: Some(format!("clock=jump:{seconds}@{reading}")), ..Setup::outer().bridge(OWN) }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::fault::{Fault, faults, table};
-use conformance::rig::{Daemon, Ended, Observed, Rig, Setup, until_refused};
+use conformance::fault::{Fault, OWN, faults, table};
+use conformance::rig::{Daemon, Ended, Harness, Observed, Rig, Setup, until_refused};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::{self, EndCause, Reason, event::Kind};
 use serde_json::json;
@@ -29,14 +29,20 @@ fn the_journal_fails_to_reserve_more_sequences() {
 fn the_journal_fails_to_note_another_boot() {
     let rows = faults("journal.note_boot_id", 1, "ENOSPC").into_iter().map(|fault| vec![fault.beside("boot=another")]);
     let rules = ["R-DUR-2", "R-EVT-1", "R-EVT-2", "R-CAN-4", "R-PRE-4"];
-    table("boot", &rules, &rows.collect::<Vec<_>>(), |_| Setup::outer(), another_boot);
+    table("boot", &rules, &rows.collect::<Vec<_>>(), |_| Setup::outer().bridge(OWN), another_boot);
 }
 
 #[test]
 fn the_journal_fails_to_let_go_of_what_is_old() {
     let rows = [("journal.note_released", 1), ("journal.events_gone", 1), ("journal.forget", 1), ("journal.forget", 2)];
     let rows = rows.map(|(point, pass)| faults(point, pass, "ENOSPC"));
-    table("old", &["R-DUR-4", "R-DUR-2", "R-ASG-4", "R-PRE-4"], &rows, |_| Setup::outer(), what_is_old_goes);
+    table(
+        "old",
+        &["R-DUR-4", "R-DUR-2", "R-ASG-4", "R-PRE-4"],
+        &rows,
+        |_| Setup::outer().bridge(OWN),
+        what_is_old_goes,
+    );
 }
 
 #[test]
@@ -47,7 +53,7 @@ fn a_resume_fails() {
         faults("native.thread/inject_items", 1, "EIO"),
         faults("journal.put_history", 2, "ENOSPC"),
     ];
-    table("resume", &["R-PRE-4", "R-PRE-6", "R-CAN-4", "R-DUR-2"], &rows, |_| Setup::outer(), resumed);
+    table("resume", &["R-PRE-4", "R-PRE-6", "R-CAN-4", "R-DUR-2"], &rows, |_| Setup::outer().bridge(OWN), resumed);
 }
 
 #[test]
@@ -56,7 +62,9 @@ fn the_pipe_fails_at_the_end_of_a_turn() {
         {"play": [{"text": {"chunks": ["It runs on."]}}]}]"#;
     let rows = [faults("native.thread/backgroundTerminals/clean", 1, "EIO")];
     let rules = ["R-EVT-9", "R-EVT-2", "R-CAN-4", "R-DUR-2", "R-PRE-4"];
-    table("end", &rules, &rows, Fault::setup, async |rig, fault| one_turn(rig, fault, left).await);
+    let setup =
+        |fault: &Fault| fault.arm(Setup::outer().only("Claude Code waits for its commands, and has none left to end"));
+    table("end", &rules, &rows, setup, async |rig, fault| one_turn(rig, fault, left).await);
 }
 
 #[test]
@@ -64,7 +72,14 @@ fn the_pipe_fails_when_a_silent_harness_is_asked() {
     let silent = r#"[{"play": ["headers", "hang"]}]"#;
     let rows = [faults("native.thread/turns/list", 1, "EIO")];
     let rules = ["R-EVT-10", "R-EVT-2", "R-CAN-4", "R-DUR-2", "R-PRE-4"];
-    let setup = |fault: &Fault| fault.setup().with("limits.quiet_ms = 4000");
+    let setup =
+        |fault: &Fault| fault.arm(Setup::outer().only("the question is Codex's")).with("limits.quiet_ms = 4000");
+    table("quiet", &rules, &rows, setup, async |rig, fault| one_turn(rig, fault, silent).await);
+
+    // Claude Code is asked by the request with which it began.
+    let rows = [faults("native.initialize", 2, "EIO")];
+    let claude = Setup { harness: Harness::ClaudeCode, ..Setup::outer() }.only("the question is Claude Code's");
+    let setup = |fault: &Fault| fault.arm(claude.clone()).with("limits.quiet_ms = 4000");
     table("quiet", &rules, &rows, setup, async |rig, fault| one_turn(rig, fault, silent).await);
 }
 

@@ -64,10 +64,10 @@ fn a_harness_that_is_not_there_is_unavailable_until_it_is(harness: Harness) {
         harness.kind(),
         std::process::id()
     ));
-    fs::create_dir_all(&folder).unwrap();
     let path = folder.join(harness.executable());
     let setup = Setup { stands: Stands::At(path.clone()), ..Setup::default() }.of(harness);
     scenario("fault_absent", &["R-CAP-1", "R-PRE-1"], setup, async |rig| {
+        fs::create_dir_all(&folder)?;
         let session = rig.session().await?;
         let shown = path.to_string_lossy().into_owned();
         unavailable(rig, &session, &[&shown, "does not exist", "install"]).await?;
@@ -87,9 +87,9 @@ fn a_harness_that_is_not_there_is_unavailable_until_it_is(harness: Harness) {
         FaultChild::install(&folder, harness.executable(), &child, harness.healthy())?;
         let declared = rig.declaration().await?;
         assert!(declared.available && declared.unavailable_reason.is_empty(), "{declared:?}");
-        rig.whole_turn(&session, "t-1", "hello").await?.completed()
+        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+        Ok(fs::remove_dir_all(&folder)?)
     });
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 fn a_harness_that_does_not_tell_its_version_is_given_up(harness: Harness) {

@@ -14,7 +14,7 @@ for_each_harness!(
     a_call_that_is_silent_for_too_long_is_abandoned_and_answered_by_the_bridge,
     progress_restarts_the_silence_and_not_the_whole,
     a_report_is_judged_like_a_result,
-    limits_of_functions_have_their_range_and_are_frozen
+    limits_of_functions_have_their_range_and_are_frozen,
 );
 
 const SCHEMA: &str = r#"{"type":"object","properties":{"q":{"type":"string"}}}"#;
@@ -188,7 +188,9 @@ fn limits_of_functions_have_their_range_and_are_frozen(harness: Harness) {
 
 #[test]
 fn an_open_call_is_never_too_quiet() {
-    let setup = Setup::outer().with("[limits]\nquiet_ms = 4000\n");
+    let own =
+        "the bridge's own clock stands while a call is open; claude_environment has the native ones of Claude Code";
+    let setup = Setup::outer().with("[limits]\nquiet_ms = 4000\n").bridge(own);
     scenario("function_open_for_long", &["R-FN-8", "R-EVT-10"], setup, async |rig| {
         let (session, mut events, mut seen) =
             rig.waiting_turn(vec![function("lookup", SCHEMA)], &[("lookup", "c1")]).await?;

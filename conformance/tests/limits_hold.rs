@@ -12,13 +12,16 @@ use proto::client::{Client, Error, Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome};
 use tokio::time;
 
+/// Why one Harness is enough.
+const OWN: &str = "these limits are of the daemon and its socket";
+
 /// Requests that are sent at once to one Session, several times what may wait for it.
 const AT_ONCE: usize = 1000;
 /// How often they are sent until one finds no room.
 const WAVES: usize = 20;
 
 fn faulty(program: conformance::script::child::Program) -> Setup {
-    Setup::faulty(program)
+    Setup::faulty(program).bridge(OWN)
 }
 
 #[test]

@@ -15,6 +15,9 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
+/// Why one Harness is enough.
+const OWN: &str = "who may call is judged before a Harness is asked";
+
 const BEARER: &str = "bearer-canary-77f0a1";
 
 /// The file with the bearer, in a folder of its own.
@@ -35,7 +38,7 @@ impl Bearer {
         ];
         Setup {
             environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
-            ..Setup::outer().with("loopback = { name = \"core-1\", yes_tools_can_call = true }")
+            ..Setup::outer().bridge(OWN).with("loopback = { name = \"core-1\", yes_tools_can_call = true }")
         }
     }
 }

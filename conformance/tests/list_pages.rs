@@ -5,9 +5,12 @@ use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, refused,
 use proto::client::Session;
 use proto::v1::{self, ExecutorState, Reason, TurnPhase};
 
+/// Why one Harness is enough.
+const OWN: &str = "a list is read from the journal";
+
 #[test]
 fn turns_are_listed_newest_first_and_pages_stay_where_they_are() {
-    scenario("list_turns", &["R-ASG-1", "R-API-2", "R-DUR-1"], Setup::outer(), async |rig| {
+    scenario("list_turns", &["R-ASG-1", "R-API-2", "R-DUR-1"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         assert_eq!(turns(rig, &session, None, "").await?, (vec![], String::new()));
         for number in 1..=5 {
@@ -45,7 +48,7 @@ fn turns_are_listed_newest_first_and_pages_stay_where_they_are() {
 
 #[test]
 fn a_turn_that_waits_is_listed_with_what_it_waits_for() {
-    scenario("list_waiting_turn", &["R-FN-3"], Setup::outer(), async |rig| {
+    scenario("list_waiting_turn", &["R-FN-3"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"text": {"chunks": ["first"]}}]},
                 {"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"a\":1}"}]}]}]"#,
@@ -69,7 +72,7 @@ fn a_turn_that_waits_is_listed_with_what_it_waits_for() {
 
 #[test]
 fn sessions_are_listed_as_they_stand() {
-    scenario("list_sessions", &["R-ASG-5", "R-PRE-3", "R-ASG-4"], Setup::outer(), async |rig| {
+    scenario("list_sessions", &["R-ASG-5", "R-PRE-3", "R-ASG-4"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(
             r#"[{"match": "please-hold", "play": [{"text": {"chunks": ["so"], "open": true}}, {"gate": "go"}, "drop"]}]"#,
         )?;
@@ -133,7 +136,7 @@ fn sessions_are_listed_as_they_stand() {
 
 #[test]
 fn only_an_operator_sees_all_principals() {
-    let setup = Setup::outer().with("operator_uids = []");
+    let setup = Setup::outer().bridge(OWN).with("operator_uids = []");
     scenario("list_not_authorized", &["R-ASG-5", "R-API-4"], setup, async |rig| {
         let session = bind(rig, "s-1").await?;
         let client = rig.client().await?;

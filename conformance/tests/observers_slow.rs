@@ -14,6 +14,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time;
 
+/// Why one Harness is enough.
+const OWN: &str = "observers read the log, no Harness waits for them";
+
 const DELTAS: usize = 10_000;
 /// What the daemon says when it ends a stream that is not read.
 const ENDED: &str = "an observer that does not read is ended";
@@ -69,7 +72,7 @@ async fn narrow(socket: &Path, work: &mut JoinSet<()>) -> anyhow::Result<PathBuf
 #[test]
 fn an_observer_that_does_not_read_loses_its_stream_and_nothing_else() {
     // Long enough that nobody who reads is ended for a pause of this process: the log would be of another stream.
-    let setup = Setup::outer().with("limits.observer_ms = 5000");
+    let setup = Setup::outer().bridge(OWN).with("limits.observer_ms = 5000");
     let rules = ["R-EVT-1", "R-EVT-8", "R-EVT-11"];
     scenario("observe_slow", &rules, setup, async |rig| {
         rig.provider.script(&answer())?;
@@ -113,7 +116,7 @@ fn an_observer_that_does_not_read_loses_its_stream_and_nothing_else() {
 
 #[test]
 fn a_connection_that_hardly_moves_holds_up_nobody() {
-    let setup = Setup::outer().with("limits.observer_ms = 1500");
+    let setup = Setup::outer().bridge(OWN).with("limits.observer_ms = 1500");
     scenario("observe_narrow", &["R-EVT-8", "R-EVT-11"], setup, async |rig| {
         rig.provider.script(&answer())?;
         let session = rig.session().await?;
@@ -136,7 +139,7 @@ fn a_connection_that_hardly_moves_holds_up_nobody() {
 
 #[test]
 fn ten_disconnects_in_a_turn_of_ten_thousand_deltas_lose_nothing() {
-    scenario("observe_disconnects", &["R-EVT-1", "R-EVT-11"], Setup::outer(), async |rig| {
+    scenario("observe_disconnects", &["R-EVT-1", "R-EVT-11"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(&answer())?;
         let session = rig.session().await?;
         let mut whole = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "go").await?;

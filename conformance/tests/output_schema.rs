@@ -281,7 +281,7 @@ fn a_schema_is_frozen(harness: Harness) {
 
 #[test]
 fn schemas_are_checked_before_anything_starts() {
-    let setup = Setup::faulty(codex::healthy());
+    let setup = Setup::faulty(codex::healthy()).bridge("a schema is judged before a Harness is asked");
     scenario("output_schema_checked", &["R-CTL-3", "R-PRE-1", "R-API-3", "R-CAP-6"], setup, async |rig| {
         let session = rig.session().await?;
         let deep = format!("{}1{}", r#"{"x":"#.repeat(124), "}".repeat(124));

@@ -12,9 +12,12 @@ use proto::v1::{self, CancelOutcome, Reason, event::Kind};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
+/// Why one Harness is enough.
+const OWN: &str = "a probe that hangs is any program that hangs";
+
 #[test]
 fn a_probe_that_hangs_does_not_hold_up_a_session_that_runs() {
-    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer() };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
     scenario("probe_hangs", &["R-API-8", "R-CAN-1"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         child.play(codex::with_fault(Place::InMessage, Fault::Hangs))?;

@@ -16,6 +16,9 @@ use proto::v1::bind_assignment_request::Placement;
 use proto::v1::{self, event::Kind};
 use tokio::time;
 
+/// Why one Harness is enough.
+const OWN: &str = "the requests and the journal are meant, not what the Turn does";
+
 /// Disturbed runs in an ordinary run and in a long one.
 const RUNS: [u64; 2] = [4, 40];
 /// Attempts of one call that are reset, at most.
@@ -48,7 +51,7 @@ struct Left {
 
 fn run(name: &str, seed: Option<u64>) -> Left {
     let mut left = Left::default();
-    scenario(name, &["R-API-8", "R-API-6", "R-DUR-1"], Setup::outer(), async |rig| {
+    scenario(name, &["R-API-8", "R-API-6", "R-DUR-1"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(SCRIPT)?;
         let mut core = Core { client: rig.client().await?, chance: seed.map(Chance), resets: 0, made: BTreeSet::new() };
         core.work(rig).await.with_context(|| format!("after {} resets", core.resets))?;
@@ -91,6 +94,9 @@ impl Core {
         self.get(1, "t-1").await?;
         // The Session is taken over in the middle of its Turn.
         self.bind(rig, 2).await?;
+        let credential = Some(v1::Credential { name: "model".into(), value: MODEL_KEY.into() });
+        let request = v1::UpdateCredentialRequest { assignment: Some(fence(2)), credential };
+        self.call("UpdateCredential", async |client| client.update_credential(request.clone()).await).await?;
         let request = steer(fence(2), "turn left");
         self.call("SteerTurn", async |client| client.steer_turn(request.clone()).await).await?;
         let request = progress(fence(2), 1);

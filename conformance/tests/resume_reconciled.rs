@@ -20,6 +20,7 @@ for_each_harness!(
     a_turn_that_completed_nowhere_while_the_daemon_died_is_completed,
     the_calls_that_did_not_succeed_are_told_after_a_restart_too,
     a_message_that_was_seen_and_is_lost_is_told_under_another_id,
+    a_turn_of_which_only_the_journal_has_the_start_begins_with_it,
 );
 
 /// Whether a message can stay open while others follow (in Claude Code blocks follow each other), and what the history has where a Turn completed:
@@ -119,16 +120,16 @@ async fn completed_unseen(
 }
 
 /// The daemon stands still once the journal has the native start, and the event file has nothing.
-#[test]
-fn a_turn_of_which_only_the_journal_has_the_start_begins_with_it() {
+fn a_turn_of_which_only_the_journal_has_the_start_begins_with_it(harness: Harness) {
     let armed = "journal.put_history.after=delay:50000";
-    let setup = Setup { failpoints: Some(armed.into()), ..Setup::outer() };
+    let setup = Setup { failpoints: Some(armed.into()), ..Setup::outer().of(harness) };
+    let setup = setup.needing(v1::Capability::NativeSessionRecovery);
     scenario("reconciled_start", &["R-DUR-2", "R-EVT-2", "R-EVT-4"], setup, async |rig| {
         let session = rig.session().await?;
         rig.provider.script(r#"[{"play": [{"text": {"chunks": ["the answer"], "phase": "final_answer"}}]}]"#)?;
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
         session.start(&ready, "t-1", text_input("think")).await?;
-        rig.wait_for_history("task_complete").await?;
+        rig.wait_for_history(manner(harness).1).await?;
         let family = rig.family()?;
         rig.daemon.kill().await?;
         rig.all_gone(&family).await?;
@@ -301,9 +302,12 @@ fn write_history(rig: &Rig, native: &v1::NativeIdentity, lines: &[&str]) -> anyh
     Ok(fs::write(day.join(format!("rollout-2026-11-30T00-00-00-{thread}.jsonl")), text + "\n")?)
 }
 
+/// Why the Harness that dies in between is Codex.
+const PLAYED: &str = "the fault child writes histories as Codex does";
+
 #[test]
 fn a_harness_that_died_before_it_told_the_end_is_asked_in_its_history() {
-    let setup = Setup::faulty(codex::healthy());
+    let setup = Setup::faulty(codex::healthy()).only(PLAYED);
     scenario("reconciled_exit", &["R-EVT-7", "R-EVT-2", "R-CAN-6"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         const MESSAGE: &str = r#"{"type":"event_msg","payload":{"type":"item_completed","turn_id":"TURN","item":{"type":"AgentMessage","id":"msg_1","content":[{"type":"Text","text":"Let me look. Done."}],"phase":"final_answer"}}}"#;

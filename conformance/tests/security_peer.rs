@@ -7,6 +7,10 @@ use anyhow::Context;
 use conformance::rig::{Observed, Rig, Setup, program, scenario};
 use proto::v1::{self, content::Place, event::Kind};
 
+/// Why one Harness is enough.
+const OWN: &str =
+    "the socket judges its peers by their ancestors; `socket_refuses_tools` has the shell of each Harness";
+
 /// Runs one command as a tool of the real Codex and gives its output.
 async fn tool(rig: &Rig, turn: &str, command: &str) -> anyhow::Result<String> {
     let shell = serde_json::json!([{"play": [{"shell": {"command": command, "yield_ms": 30_000}}]}]);
@@ -34,7 +38,7 @@ fn ways(socket: &Path) -> anyhow::Result<[(&'static str, String); 3]> {
 
 #[test]
 fn a_tool_of_the_model_cannot_call_the_daemon() {
-    scenario("peer_refused", &["R-SEC-1", "R-PLC-1"], Setup::outer(), async |rig| {
+    scenario("peer_refused", &["R-SEC-1", "R-PLC-1"], Setup::outer().bridge(OWN), async |rig| {
         for (way, command) in ways(rig.place().socket())? {
             let said = tool(rig, way, &command).await?;
             assert!(said.contains("refused: "), "{way}: {said}");
@@ -55,7 +59,7 @@ fn a_tool_of_the_model_cannot_call_the_daemon() {
 /// The control: the same commands do reach a daemon that does not look.
 #[test]
 fn without_the_check_a_tool_does_call_the_daemon() {
-    let setup = Setup::outer().with("refuse_tools = false");
+    let setup = Setup::outer().bridge(OWN).with("refuse_tools = false");
     scenario("peer_unchecked", &["R-SEC-1"], setup, async |rig| {
         for (way, command) in ways(rig.place().socket())? {
             let said = tool(rig, way, &command).await?;
@@ -67,7 +71,7 @@ fn without_the_check_a_tool_does_call_the_daemon() {
 
 #[test]
 fn the_socket_and_the_state_are_for_nobody_else() {
-    scenario("socket_mode", &["R-SEC-1"], Setup::outer(), async |rig| {
+    scenario("socket_mode", &["R-SEC-1"], Setup::outer().bridge(OWN), async |rig| {
         rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()?;
         let socket = fs::symlink_metadata(rig.place().socket())?;
         assert!(socket.file_type().is_socket());

@@ -46,7 +46,8 @@ fn outputs(observed: &Observed) -> String {
 #[test]
 fn the_model_key_is_nowhere_but_at_the_provider() {
     let rules = ["R-SEC-6", "R-SEC-2", "R-PRE-6", "R-EVT-5"];
-    scenario("key_canary", &rules, Setup::outer().with("log = \"debug\""), async |rig| {
+    let setup = Setup::outer().only("Claude Code has the key in its environment; claude_key says where else it is not");
+    scenario("key_canary", &rules, setup.with("log = \"debug\""), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"shell": {"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ; tr '\\0' ' ' < /proc/$PPID/cmdline; cat $CODEX_HOME/* 2>/dev/null; sleep 614", "yield_ms": 1000}}]},
                 {"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
@@ -94,9 +95,15 @@ fn the_model_key_is_nowhere_but_at_the_provider() {
     });
 }
 
+/// Why one Harness is enough.
+const CUT: &str = "the bridge cuts the key out, whoever repeats it";
+
 #[test]
 fn a_harness_that_repeats_the_key_is_cut() {
-    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().with("log = \"debug\"") };
+    let setup = Setup {
+        stands: Stands::Faulty(Box::new(codex::healthy())),
+        ..Setup::outer().bridge(CUT).with("log = \"debug\"")
+    };
     scenario("key_repeated", &["R-SEC-6", "R-EVT-5"], setup, async |rig| {
         let child = rig.child.clone().ok_or_else(|| anyhow::anyhow!("no child"))?;
         // The child's own record of what it received holds the key; it is the test's and not the bridge's.
@@ -144,6 +151,8 @@ fn nothing_of_the_daemons_environment_reaches_what_the_model_runs() {
     let value = |name: &str| format!("/nonexistent/canary-of-{}", name.to_lowercase());
     let environment = names.iter().map(|name| ((*name).to_owned(), value(name))).collect();
     let setup = Setup { environment, ..Setup::outer() };
+    let setup =
+        setup.only("which variables there are is each Harness's own; claude_environment has those of Claude Code");
     scenario("environment_canary", &["R-SEC-2"], setup, async |rig| {
         rig.provider.script(
             r#"[{"play": [{"shell": {"command": "env; for p in $PPID $$; do tr '\\0' '\\n' < /proc/$p/environ; done", "yield_ms": 30000}}]},

@@ -9,6 +9,9 @@ use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
 
+/// Why one Harness is enough.
+const OWN: &str = "the journal and the event files are the bridge's own";
+
 /// Waits until a Turn is in this phase.
 async fn in_phase(session: &Session, turn_id: &str, phase: v1::TurnPhase) -> anyhow::Result<()> {
     let mut interval = tokio::time::interval(Duration::from_millis(10));
@@ -33,7 +36,7 @@ fn omissions(seen: &Observed) -> Vec<(u64, u64, v1::OmissionReason)> {
 
 #[test]
 fn a_full_disk_refuses_new_work_and_a_running_turn_goes_on() {
-    scenario("storage_full", &["R-DUR-4", "R-DUR-1", "R-EVT-8"], Setup::outer(), async |rig| {
+    scenario("storage_full", &["R-DUR-4", "R-DUR-1", "R-EVT-8"], Setup::outer().bridge(OWN), async |rig| {
         let (waits, prepared, bound, talks) =
             (rig.session().await?, rig.session().await?, rig.session().await?, rig.session().await?);
         let (mut waiting, seen_waiting) = rig.waiting(&waits).await?;
@@ -83,7 +86,7 @@ fn a_full_disk_refuses_new_work_and_a_running_turn_goes_on() {
 
 #[test]
 fn a_call_that_cannot_be_stored_is_shown_once_it_can() {
-    scenario("storage_call_late", &["R-DUR-4", "R-FN-3"], Setup::outer(), async |rig| {
+    scenario("storage_call_late", &["R-DUR-4", "R-FN-3"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let then = [lookup("{}"), json!({"text": {"chunks": ["behind"]}})];
         let (mut events, mut seen) = rig.at_a_gate(&session, "wait", &then).await?;
@@ -108,7 +111,7 @@ fn a_call_that_cannot_be_stored_is_shown_once_it_can() {
 
 #[test]
 fn a_call_that_stays_unstored_ends_the_turn() {
-    let setup = Setup::outer().with("limits.unstored_call_ms = 300");
+    let setup = Setup::outer().bridge(OWN).with("limits.unstored_call_ms = 300");
     scenario("storage_call_never", &["R-DUR-4", "R-FN-3", "R-EVT-5"], setup, async |rig| {
         let session = rig.session().await?;
         let (mut events, seen) = rig.at_a_gate(&session, "wait", &[lookup("{}")]).await?;
@@ -126,7 +129,7 @@ fn a_call_that_stays_unstored_ends_the_turn() {
 
 #[test]
 fn what_only_the_file_does_not_take_is_seen_by_those_who_are_there() {
-    scenario("storage_file", &["R-DUR-4", "R-EVT-1", "R-EVT-8"], Setup::outer(), async |rig| {
+    scenario("storage_file", &["R-DUR-4", "R-EVT-1", "R-EVT-8"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let then = json!({"text": {"chunks": ["y".repeat(40 << 10)]}});
         let (mut events, seen) = rig.at_a_gate(&session, &"x".repeat(3 << 20), &[then]).await?;
@@ -161,7 +164,7 @@ fn what_only_the_file_does_not_take_is_seen_by_those_who_are_there() {
 /// A Turn whose end the disk does not take holds up who asks for a drain no longer than its settlement may take, and no stop.
 #[test]
 fn a_drain_on_a_full_disk_is_answered_and_the_daemon_leaves() {
-    let setup = Setup::outer().with("limits.drain_timeout_ms = 300\nlimits.settlement_ms = 2000");
+    let setup = Setup::outer().bridge(OWN).with("limits.drain_timeout_ms = 300\nlimits.settlement_ms = 2000");
     scenario("storage_drain", &["R-DUR-3", "R-DUR-4"], setup, async |rig| {
         let session = rig.session().await?;
         let (_events, seen) = rig.waiting(&session).await?;
@@ -185,7 +188,7 @@ fn a_drain_on_a_full_disk_is_answered_and_the_daemon_leaves() {
 
 #[test]
 fn what_the_file_took_after_all_is_not_lost_in_a_crash() {
-    scenario("storage_again", &["R-DUR-2", "R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+    scenario("storage_again", &["R-DUR-2", "R-DUR-4", "R-EVT-1"], Setup::outer().bridge(OWN), async |rig| {
         let text = |chunk: &str| json!({"text": {"chunks": [chunk]}});
         let steps = json!([{"play": [
             text(&"x".repeat(3 << 20)), {"gate": "full"}, text("held"), {"gate": "free"}, text("stored"), "hang"]}]);
@@ -216,7 +219,7 @@ fn what_the_file_took_after_all_is_not_lost_in_a_crash() {
 
 #[test]
 fn what_is_held_in_memory_has_a_bound() {
-    let setup = Setup::outer().with("limits.turn_held_bytes = 16384");
+    let setup = Setup::outer().bridge(OWN).with("limits.turn_held_bytes = 16384");
     scenario("storage_bound", &["R-DUR-4", "R-EVT-5", "R-EVT-8"], setup, async |rig| {
         let part = "z".repeat(4 << 10);
         let chunks = vec![part; 64];
@@ -245,7 +248,7 @@ fn remove(state: &std::path::Path) -> std::io::Result<()> {
 
 #[test]
 fn a_state_directory_that_is_moved_away_takes_nothing_until_it_is_back() {
-    scenario("storage_moved", &["R-DUR-4", "R-DUR-1"], Setup::outer(), async |rig| {
+    scenario("storage_moved", &["R-DUR-4", "R-DUR-1"], Setup::outer().bridge(OWN), async |rig| {
         let (waits, prepared, bound) = (rig.session().await?, rig.session().await?, rig.session().await?);
         let (mut events, seen) = rig.waiting(&waits).await?;
         let ready = rig.prepare(&prepared, rig.configuration(Vec::new())).await?;
@@ -279,7 +282,7 @@ fn a_state_directory_that_is_moved_away_takes_nothing_until_it_is_back() {
 
 #[test]
 fn a_state_directory_that_is_deleted_is_told_and_survived() {
-    scenario("storage_deleted", &["R-DUR-4", "R-CAN-4"], Setup::outer(), async |rig| {
+    scenario("storage_deleted", &["R-DUR-4", "R-CAN-4"], Setup::outer().bridge(OWN), async |rig| {
         let (waits, prepared) = (rig.session().await?, rig.session().await?);
         let (_events, _seen) = rig.waiting(&waits).await?;
         let ready = rig.prepare(&prepared, rig.configuration(Vec::new())).await?;
@@ -304,7 +307,7 @@ fn a_state_directory_that_is_deleted_is_told_and_survived() {
 
 #[test]
 fn a_start_that_cannot_settle_a_turn_says_that_the_disk_is_full() {
-    scenario("storage_start", &["R-DUR-4", "R-DUR-2"], Setup::outer(), async |rig| {
+    scenario("storage_start", &["R-DUR-4", "R-DUR-2"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let (mut events, seen) = rig.waiting(&session).await?;
         let family = rig.family()?;

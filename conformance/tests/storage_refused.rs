@@ -10,18 +10,21 @@ use conformance::rig::{Observed, Rig, Setup, Stands, refusal, refused, scenario}
 use proto::client::text_input;
 use proto::v1::{self, CancelOutcome, EndCause, Reason, TurnStatus};
 
+/// Why one Harness is enough.
+const OWN: &str = "the journal is the bridge's own";
+
 /// Binds that are refused.
 const BINDS: u32 = 400;
 /// What the daemon may have more behind them, in KiB. An owner that stays takes more than 20 for each.
 const GROWTH_KIB: u64 = 2 << 10;
 
 fn small() -> Setup {
-    Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer() }
+    Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) }
 }
 
 #[test]
 fn a_cancel_acts_on_a_full_disk() {
-    scenario("storage_cancel", &["R-CAN-1", "R-CAN-2", "R-DUR-4"], Setup::outer(), async |rig| {
+    scenario("storage_cancel", &["R-CAN-1", "R-CAN-2", "R-DUR-4"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider
             .script(r#"[{"play": [{"shell": {"command": "sleep 7700", "yield_ms": 30000}}]}, {"play": ["hang"]}]"#)?;
         let session = rig.session().await?;
@@ -98,7 +101,7 @@ fn preparation(rig: &Rig, session: &proto::client::Session, key: &str) -> v1::Pr
 
 #[test]
 fn a_newer_credential_on_a_full_disk_leaves_the_executor_that_is_there() {
-    scenario("storage_credential", &["R-DUR-4", "R-PRE-6"], small(), async |rig| {
+    scenario("storage_credential", &["R-DUR-4", "R-PRE-6"], small().without_gateway(), async |rig| {
         let session = rig.session().await?;
         let client = rig.client().await?;
         let first = client.prepare(preparation(rig, &session, "sk-one")).await?;

@@ -9,6 +9,9 @@ use proto::client::Session;
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
 
+/// Why one Harness is enough.
+const OWN: &str = "what is kept for how long is the bridge's own";
+
 /// A Turn whose call has large arguments.
 async fn turn_with_a_call(rig: &Rig, session: &Session) -> anyhow::Result<(Observed, v1::PayloadRef)> {
     let arguments = json!({"q": "x".repeat(2 << 20)}).to_string();
@@ -30,7 +33,7 @@ async fn turn_with_a_call(rig: &Rig, session: &Session) -> anyhow::Result<(Obser
 
 #[test]
 fn events_that_nobody_acknowledged_go_and_the_end_stays() {
-    let setup = Setup::outer().with("limits.retention_ms = 3000\nlimits.retention_check_ms = 50");
+    let setup = Setup::outer().bridge(OWN).with("limits.retention_ms = 3000\nlimits.retention_check_ms = 50");
     scenario("retention_events", &["R-DUR-4", "R-EVT-1", "R-FN-5"], setup, async |rig| {
         let session = rig.session().await?;
         let (seen, payload) = turn_with_a_call(rig, &session).await?;
@@ -64,7 +67,7 @@ fn events_that_nobody_acknowledged_go_and_the_end_stays() {
 
 #[test]
 fn the_oldest_events_go_first_where_there_are_too_many() {
-    let setup = Setup::outer().with("limits.state_bytes = 1000000\nlimits.retention_check_ms = 50");
+    let setup = Setup::outer().bridge(OWN).with("limits.state_bytes = 1000000\nlimits.retention_check_ms = 50");
     scenario("retention_bytes", &["R-DUR-4"], setup, async |rig| {
         let sessions = [rig.session().await?, rig.session().await?, rig.session().await?];
         let mut turns = Vec::new();
@@ -84,7 +87,7 @@ fn the_oldest_events_go_first_where_there_are_too_many() {
 
 #[test]
 fn a_released_session_is_forgotten_with_its_home() {
-    let setup = Setup::outer().with("limits.retention_ms = 3000\nlimits.retention_check_ms = 50");
+    let setup = Setup::outer().bridge(OWN).with("limits.retention_ms = 3000\nlimits.retention_check_ms = 50");
     scenario("retention_released", &["R-DUR-4", "R-ASG-4", "R-ASG-5"], setup, async |rig| {
         let (released, stays) = (rig.session().await?, rig.session().await?);
         rig.whole_turn(&released, "t-1", "hello").await?.completed()?;
@@ -114,7 +117,7 @@ fn a_released_session_is_forgotten_with_its_home() {
 #[test]
 fn an_acknowledged_file_that_is_left_goes_at_the_next_start() {
     // The first look is at the start, and the next one after this scenario.
-    scenario("retention_acknowledged", &["R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+    scenario("retention_acknowledged", &["R-DUR-4", "R-EVT-1"], Setup::outer().bridge(OWN), async |rig| {
         let sessions = [rig.session().await?, rig.session().await?];
         let mut left = Vec::new();
         for session in &sessions {

@@ -10,6 +10,9 @@ use proto::client::{Client, Error, Messages, Session};
 use proto::v1::{self, Reason, event::Kind};
 use serde_json::json;
 
+/// Why one Harness is enough.
+const OWN: &str = "streams read the log, no Harness waits for them";
+
 /// Streams of one kind that may read a Turn.
 const OF_A_TURN: usize = 64;
 /// What the daemon says when it ends a stream that is not read.
@@ -70,7 +73,7 @@ fn overloaded<T: std::fmt::Debug>(answer: Result<T, Error>) {
 
 #[test]
 fn a_turn_has_so_many_observers_and_one_that_ends_makes_room() {
-    scenario("streams_observers", &["R-EVT-11", "R-API-4", "R-ASG-2"], Setup::outer(), async |rig| {
+    scenario("streams_observers", &["R-EVT-11", "R-API-4", "R-ASG-2"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(
             r#"[{"match": "hold", "play": [{"text": {"chunks": ["on "], "open": true}}, {"gate": "go"}, "drop"]},
                 {"match": "hold", "play": [{"text": {"chunks": ["and on"]}}]}]"#,
@@ -118,7 +121,7 @@ fn a_turn_has_so_many_observers_and_one_that_ends_makes_room() {
 #[test]
 fn a_turn_has_so_many_readers_of_parts_and_one_that_ends_makes_room() {
     // Those who do not read keep their places however long the others take.
-    let setup = Setup::outer().with("limits.observer_ms = 50000");
+    let setup = Setup::outer().bridge(OWN).with("limits.observer_ms = 50000");
     scenario("streams_parts", &["R-API-7", "R-API-4"], setup, async |rig| {
         let session = rig.session().await?;
         let (_, payload) = large_message(rig, &session).await?;
@@ -139,7 +142,7 @@ fn a_turn_has_so_many_readers_of_parts_and_one_that_ends_makes_room() {
 
 #[test]
 fn a_part_that_is_not_read_loses_its_stream_and_is_read_again() {
-    let setup = Setup::outer().with("limits.observer_ms = 300");
+    let setup = Setup::outer().bridge(OWN).with("limits.observer_ms = 300");
     scenario("part_slow", &["R-API-7", "R-EVT-11"], setup, async |rig| {
         let session = rig.session().await?;
         let (_, payload) = large_message(rig, &session).await?;
@@ -158,7 +161,7 @@ fn a_part_that_is_not_read_loses_its_stream_and_is_read_again() {
 
 #[test]
 fn a_take_over_ends_who_reads_a_part() {
-    scenario("part_fenced", &["R-ASG-2", "R-API-7"], Setup::outer(), async |rig| {
+    scenario("part_fenced", &["R-ASG-2", "R-API-7"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let (_, payload) = large_message(rig, &session).await?;
         let mut stream = rig.client().await?.read_payload(read(&session, &payload)).await?;
@@ -175,7 +178,7 @@ fn a_take_over_ends_who_reads_a_part() {
 
 #[test]
 fn a_part_whose_event_is_lost_is_not_there_any_more() {
-    scenario("part_lost", &["R-API-7", "R-DUR-2"], Setup::outer(), async |rig| {
+    scenario("part_lost", &["R-API-7", "R-DUR-2"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let (seen, payload) = large_message(rig, &session).await?;
         rig.daemon.kill().await?;

@@ -9,6 +9,9 @@ use proto::v1::{self, CancelOutcome, Reason, ResultOutcome, TurnPhase, event::Ki
 use serde_json::json;
 use tokio::task::JoinSet;
 
+/// Why one Harness is enough.
+const OWN: &str = "the fence is the bridge's own; `turns_takeover` has each Harness";
+
 /// Deltas of the Turn.
 const DELTAS: usize = 10_000;
 /// Calls that are open at once.
@@ -20,7 +23,7 @@ const ROUNDS: u32 = 6;
 fn nothing_is_lost_by_take_overs_at_any_moment() {
     let rules = ["R-ASG-1", "R-ASG-2", "R-EVT-1", "R-FN-3", "R-FN-5"];
     // Who does not read is ended by the take-over, and not before it.
-    let setup = Setup::outer().with("limits.observer_ms = 50000");
+    let setup = Setup::outer().bridge(OWN).with("limits.observer_ms = 50000");
     scenario("takeover_load", &rules, setup, async |rig| {
         rig.provider.script(&script())?;
         let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
@@ -103,7 +106,7 @@ fn nothing_is_lost_by_take_overs_at_any_moment() {
 
 #[test]
 fn who_waits_for_a_cancel_is_told_how_far_it_is() {
-    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer() };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
     scenario("takeover_cancel", &["R-ASG-2", "R-CAN-1", "R-API-5"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         child.play(codex::with_fault(Place::AtInterrupt, Fault::Hangs))?;

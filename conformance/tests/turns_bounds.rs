@@ -6,6 +6,9 @@ use conformance::rig::{Daemon, Observed, Setup, function, scenario, text_result}
 use proto::v1::{self, event::Kind};
 use serde_json::json;
 
+/// Why one Harness is enough.
+const OWN: &str = "the bounds are of the log that the bridge keeps";
+
 /// Ranges that are omitted since the file was full.
 fn omitted(seen: &Observed) -> Vec<(u64, u64)> {
     let range = |kind: &Kind| match kind {
@@ -19,7 +22,7 @@ fn omitted(seen: &Observed) -> Vec<(u64, u64)> {
 
 #[test]
 fn past_the_bound_deltas_are_omitted_and_what_completes_is_kept() {
-    let setup = Setup::outer().with("limits.turn_log_bytes = 65536\nlimits.turn_memory_bytes = 4096");
+    let setup = Setup::outer().bridge(OWN).with("limits.turn_log_bytes = 65536\nlimits.turn_memory_bytes = 4096");
     scenario("bounds_deltas", &["R-EVT-8", "R-EVT-1", "R-EVT-2", "R-FN-3"], setup, async |rig| {
         // The first message fills most of the file; the second one's deltas come behind the bound.
         let chunks = |letter: &str, count| vec![letter.repeat(256); count];
@@ -65,7 +68,7 @@ fn past_the_bound_deltas_are_omitted_and_what_completes_is_kept() {
 
 #[test]
 fn twice_the_bound_ends_the_turn() {
-    let setup = Setup::outer().with("limits.turn_log_bytes = 65536");
+    let setup = Setup::outer().bridge(OWN).with("limits.turn_log_bytes = 65536");
     scenario("bounds_twice", &["R-EVT-8", "R-EVT-5"], setup, async |rig| {
         // Completed messages are kept, so that only they can come so far.
         let message = json!({"text": {"chunks": ["m".repeat(48 << 10)]}});
@@ -84,7 +87,7 @@ fn twice_the_bound_ends_the_turn() {
 
 #[test]
 fn a_running_turn_that_omits_shows_that_it_goes_on() {
-    let setup = Setup::outer().with("limits.turn_log_bytes = 16384");
+    let setup = Setup::outer().bridge(OWN).with("limits.turn_log_bytes = 16384");
     scenario("bounds_progress", &["R-EVT-8", "R-EVT-11"], setup, async |rig| {
         rig.provider.script(
             &json!([{"play": [{"text": {"chunks": vec!["a".repeat(1024); 40], "open": true}}, {"gate": "go"}, "drop"]},

@@ -8,9 +8,12 @@ use proto::client::Session;
 use proto::v1;
 use proto::v1::Reason;
 
+/// Why only Codex.
+const SANDBOX: &str = "Claude Code has no sandbox of its own";
+
 #[test]
 fn the_native_sandbox_holds_or_is_said_not_to_work() {
-    let setup = Setup { isolation: Isolation::Native, ..Setup::default() };
+    let setup = Setup { isolation: Isolation::Native, ..Setup::default().only(SANDBOX) };
     scenario("isolation_native", &["R-PLC-1", "R-CAP-1", "R-PRE-1"], setup, async |rig| {
         let declared = rig.declaration().await?;
         assert_eq!((declared.kind.as_str(), declared.isolation.as_str()), ("codex", "native"));
@@ -49,14 +52,17 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
 
 #[test]
 fn a_sandbox_that_does_not_work_makes_the_harness_unavailable() {
-    let setup =
-        Setup { isolation: Isolation::Native, stands: Stands::At(without_sandbox().unwrap()), ..Setup::default() };
+    let setup = Setup {
+        isolation: Isolation::Native,
+        stands: Stands::At(without_sandbox().unwrap()),
+        ..Setup::default().only(SANDBOX)
+    };
     scenario("isolation_native_broken", &["R-PLC-1", "R-CAP-1", "R-PRE-1"], setup, async |rig| {
         let session = rig.session().await?;
         says_so(rig, &session, &rig.declaration().await?).await
     });
     // Where the machine isolates, the same program is good enough.
-    let setup = Setup { stands: Stands::At(without_sandbox().unwrap()), ..Setup::outer() };
+    let setup = Setup { stands: Stands::At(without_sandbox().unwrap()), ..Setup::outer().only(SANDBOX) };
     scenario("isolation_outer_without_sandbox", &["R-PLC-1", "R-CAP-1"], setup, async |rig| {
         let session = rig.session().await?;
         rig.whole_turn(&session, "t-1", "hello").await?.completed()

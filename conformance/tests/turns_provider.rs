@@ -135,15 +135,16 @@ fn an_answer_that_breaks_off_is_tried_again_and_its_message_is_void(harness: Har
             ],
         )
         .await?;
-        for (seen, messages) in seen.iter().zip([TRIES, TRIES, TRIES, 0]) {
+        // Each half message is void. Of one that is over properly everything was read: Claude Code has two streams of it, and the third answer is
+        // whole. Where the connection breaks, Claude Code drops what it has received and not looked at, so how many of its halves are seen varies;
+        // `provider_recovers` has one that was seen before it breaks.
+        let halves = match harness {
+            Harness::Codex => [TRIES..=TRIES, TRIES..=TRIES, TRIES..=TRIES, 0..=0],
+            Harness::ClaudeCode => [0..=TRIES, 2..=2, 0..=TRIES, 0..=0],
+        };
+        for (seen, halves) in seen.iter().zip(halves) {
             let discarded: Vec<_> = seen.kinds().filter_map(discarded).collect();
-            // A connection may break before Claude Code has read what came over it.
-            let all_read = harness == Harness::Codex && discarded.len() == messages as usize;
-            assert!(
-                all_read || (harness == Harness::ClaudeCode && discarded.len() <= messages as usize),
-                "{:?}",
-                seen.story()
-            );
+            assert!(halves.contains(&u32::try_from(discarded.len())?), "{halves:?}: {:?}", seen.story());
             let retried = discarded.iter().filter(|reason| **reason == v1::DiscardReason::Retried).count();
             assert!(retried + 1 >= discarded.len(), "{discarded:?}");
             assert_eq!(seen.messages(), [""; 0], "no half message is ever completed");
@@ -206,10 +207,11 @@ fn a_slow_answer_is_an_answer(harness: Harness) {
 
 fn a_provider_that_does_not_listen_fails_the_turn(harness: Harness) {
     scenario("provider_absent", &["R-EVT-5", "R-EVT-10"], Setup::outer().of(harness), async |rig| {
-        // A port of loopback that is ours and on which nobody listens: one that is only free may be another test's provider by now.
+        // A port of loopback that the daemon allows, that is ours, and on which nobody listens: one that is only free may be another test's by now.
+        let port = rig.give_way().await?;
         let taken = tokio::net::TcpSocket::new_v4()?;
-        taken.bind(([127, 0, 0, 1], 0).into())?;
-        let port = taken.local_addr()?.port();
+        taken.set_reuseaddr(true)?;
+        taken.bind(([127, 0, 0, 1], port).into())?;
         let session = rig.session().await?;
         let configuration =
             conformance::rig::configuration(rig.kind(), &format!("http://127.0.0.1:{port}/v1"), Vec::new());

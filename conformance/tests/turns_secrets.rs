@@ -6,22 +6,25 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Observed, Process, Rig, Setup, refused, scenario};
+use conformance::rig::{Harness, MODEL_KEY, Observed, Process, Rig, Setup, refused, scenario};
 use proto::client::text_input;
 use proto::v1;
 use serde_json::json;
 
-for_each_harness!(nobody_is_called_but_the_provider, the_configuration_of_a_workspace_starts_nothing);
+for_each_harness!(
+    nothing_that_the_model_runs_sees_the_key,
+    nobody_is_called_but_the_provider,
+    the_configuration_of_a_workspace_starts_nothing
+);
 
-#[test]
-fn nothing_that_the_model_runs_sees_the_key() {
+fn nothing_that_the_model_runs_sees_the_key(harness: Harness) {
     scenario(
         "secret_of_tools",
-        &["R-SEC-2", "R-SEC-6", "R-CTL-4"],
-        Setup::outer().only("Claude Code has the key in its environment until the credential gateway is there"),
+        &["R-SEC-2", "R-SEC-3", "R-SEC-6", "R-CTL-4"],
+        Setup::outer().of(harness),
         async |rig| {
             // A key of its own: other rigs have processes of Harnesses that hold theirs in their environment.
-            let key = format!("sk-tools-canary-{}", std::process::id());
+            let key = format!("sk-tools-canary-{}-{}", harness.kind(), std::process::id());
             // The pattern does not match itself, and so not the command line that it stands in.
             let pattern = format!("{}[{}]{}", &key[..9], &key[9..10], &key[10..]);
             let command = format!(
@@ -32,7 +35,8 @@ fn nothing_that_the_model_runs_sees_the_key() {
             let seen = run(rig, &command, &key).await?;
             let output = seen.tool_output()?;
             assert!(output.contains("PATH="), "the environment was not shown: {output}");
-            assert!(output.contains("found:\n") && output.contains("files:\n"), "{output}");
+            let told: Vec<_> = output.lines().collect();
+            assert!(told.contains(&"found:") && told.contains(&"files:"), "{output}");
             assert!(!format!("{:?}", seen.events).contains(&key), "an event has the key");
             for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
                 assert!(!output.contains(name), "{output}");
@@ -58,7 +62,7 @@ fn nobody_is_called_but_the_provider(harness: Harness) {
             .script(r#"[{"play": [{"mark": "asked"}, {"gate": "go"}, {"text": {"chunks": ["Nobody else."]}}]}]"#)?;
         let session = rig.session().await?;
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
-        let provider = rig.provider.address().port();
+        let gateway = rig.gateway()?.port();
         let mut called = remotes(rig)?;
         session.start(&ready, "t-1", text_input("who is there")).await?;
         rig.provider.wait_for_mark("asked").await?;
@@ -66,7 +70,7 @@ fn nobody_is_called_but_the_provider(harness: Harness) {
         rig.provider.open_gate("go");
         Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
         called.extend(remotes(rig)?);
-        assert_eq!(called, BTreeSet::from([format!("tcp 0100007F:{provider:04X}")]), "remote ends of its sockets");
+        assert_eq!(called, BTreeSet::from([format!("tcp 0100007F:{gateway:04X}")]), "remote ends of its sockets");
         let requests = rig.provider.requests();
         let asked: Vec<_> = requests.iter().map(|request| request.protocol()).collect();
         assert_eq!(asked, [Some(harness.protocol())], "{requests:#?}");
@@ -85,15 +89,18 @@ fn nobody_is_called_but_the_provider(harness: Harness) {
                 &["Agent", "Ask", "PlanMode", "Cron", "Schedule", "Workflow", "Monitor", "TaskStop", "SendMessage"]
             }
         };
+        // Nor is it left for a search, which offers a tool by its name alone.
+        let offered = [tools, requests[0].announced()].concat();
         for word in off {
-            assert!(!tools.iter().any(|offered| offered.contains(word)), "{word} is in {tools:?}");
+            assert!(!offered.iter().any(|offered| offered.contains(word)), "{word} is in {offered:?}");
         }
         Ok(())
     });
 }
 
 fn the_configuration_of_a_workspace_starts_nothing(harness: Harness) {
-    scenario("trust_workspace", &["R-PLC-1", "R-MCP-2"], Setup::outer().of(harness), async |rig| {
+    let setup = Setup::outer().of(harness).with("trust_workspace = false");
+    scenario("trust_workspace", &["R-PLC-1", "R-MCP-2"], setup, async |rig| {
         let mark = plant(rig)?;
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
@@ -109,9 +116,43 @@ fn the_configuration_of_a_workspace_starts_nothing(harness: Harness) {
     });
 }
 
+/// Leaves out what keeps Claude Code from reading a project. Nothing in the bridge does, so this is the only way to see what it would do.
+const TRUSTING: &str = r#"
+for one in "$@"; do
+    shift
+    case "$one" in
+        --setting-sources=* | --strict-mcp-config) ;;
+        *) set -- "$@" "$one" ;;
+    esac
+done
+exec "$REAL" "$@"
+"#;
+
+/// The planted files are such that Claude Code would act on them, so that nothing of it elsewhere means something.
+#[test]
+fn without_the_bridges_arguments_claude_code_would_load_the_same_workspace() {
+    let setup = Setup { harness: Harness::ClaudeCode, ..Setup::outer() }.behind(TRUSTING);
+    let setup = setup.only("Codex has trust_granted, where an operator says that a workspace is trusted");
+    scenario("trust_effective", &["R-PLC-1"], setup, async |rig| {
+        let mark = plant(rig)?;
+        let session = rig.session().await?;
+        // The start waits for what it has started there, so nothing comes of the preparation.
+        tokio::select! {
+            prepared = rig.prepare(&session, rig.configuration(Vec::new())) => anyhow::bail!("nothing was started: {prepared:?}"),
+            started = rig.wait_for_process(is_planted) => started?,
+        };
+        assert!(mark.exists());
+        session.release(true).await?;
+        Ok(())
+    });
+}
+
 #[test]
 fn a_trusted_workspace_is_loaded_but_never_beside_a_key() {
-    let setup = Setup::outer().with("trust_workspace = true");
+    let setup = Setup::outer()
+        .with("trust_workspace = true")
+        .without_gateway()
+        .only("Claude Code is never told to read a project, so there is no trust to grant");
     scenario("trust_granted", &["R-PLC-1"], setup, async |rig| {
         let mark = plant(rig)?;
         assert!(rig.declaration().await?.trust_workspace);
@@ -122,6 +163,23 @@ fn a_trusted_workspace_is_loaded_but_never_beside_a_key() {
         // Without a key it is loaded: the planted server can start, so that its absence elsewhere means something.
         let ready = session.prepare(rig.configuration(Vec::new()), Vec::new()).await?;
         rig.wait_for_process(is_planted).await?;
+        session.start(&ready, "t-1", text_input("hello")).await?;
+        Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
+        assert!(mark.exists());
+        Ok(())
+    });
+}
+
+#[test]
+fn with_the_gateway_a_workspace_is_trusted_where_somebody_keeps_it_apart() {
+    let setup = Setup::outer().only("Claude Code is never told to read a project, so there is no trust to grant");
+    scenario("trust_usual", &["R-PLC-1", "R-SEC-3"], setup, async |rig| {
+        let mark = plant(rig)?;
+        assert!(rig.declaration().await?.trust_workspace);
+        let session = rig.session().await?;
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        rig.wait_for_process(is_planted).await?;
+        assert!(rig.family()?.iter().all(|process| !process.shows(MODEL_KEY)));
         session.start(&ready, "t-1", text_input("hello")).await?;
         Observed::default().to_the_end(&mut session.turn_events("t-1")).await?.completed()?;
         assert!(mark.exists());

@@ -5,7 +5,7 @@ use conformance::rig::{Harness, Rig, Setup, program, scenario};
 use proto::v1;
 use serde_json::json;
 
-for_each_harness!(a_tool_of_the_model_is_refused_at_the_socket);
+for_each_harness!(a_tool_of_the_model_is_refused_at_the_socket, the_same_tool_connects_where_the_check_is_off);
 
 fn a_tool_of_the_model_is_refused_at_the_socket(harness: Harness) {
     scenario("socket_refuses_tools", &["R-SEC-1"], Setup::outer().of(harness), async |rig| {
@@ -21,9 +21,8 @@ fn a_tool_of_the_model_is_refused_at_the_socket(harness: Harness) {
     });
 }
 
-#[test]
-fn the_same_tool_connects_where_the_check_is_off() {
-    let setup = Setup::outer().with("refuse_tools = false");
+fn the_same_tool_connects_where_the_check_is_off(harness: Harness) {
+    let setup = Setup::outer().of(harness).with("refuse_tools = false");
     scenario("socket_check_off", &["R-SEC-1"], setup, async |rig| {
         let said = ask_from_the_shell(rig).await?;
         for kind in ["plain", "hidden"] {

@@ -8,11 +8,14 @@ use conformance::rig::{Observed, Rig, Setup, Stands, function, scenario, text_re
 use proto::client::Messages;
 use proto::v1::{self, Load, event::Kind, watch_runtime_response::News};
 
+/// Why one Harness is enough.
+const OWN: &str = "the load and the declarations are told by the bridge";
+
 const QUICK: &str = "max_executors = 7\n[limits]\nwatch_ms = 20";
 
 #[test]
 fn the_load_follows_what_runs() {
-    scenario("watch_load", &["R-PRE-3"], Setup::outer().with(QUICK), async |rig| {
+    scenario("watch_load", &["R-PRE-3"], Setup::outer().bridge(OWN).with(QUICK), async |rig| {
         rig.provider.script(
             r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"},
                                      {"name": "lookup", "call_id": "c2", "arguments": "{}"}]}]}]"#,
@@ -44,7 +47,7 @@ fn the_load_follows_what_runs() {
 
 #[test]
 fn declarations_come_and_come_again_when_they_have_changed() {
-    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().with(QUICK) };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN).with(QUICK) };
     scenario("watch_declarations", &["R-CAP-1", "R-CAP-3"], setup, async |rig| {
         let mut first = watch(rig).await?;
         let told = declarations(&mut first).await?;
@@ -71,7 +74,7 @@ fn declarations_come_and_come_again_when_they_have_changed() {
 
 #[test]
 fn watchers_that_do_not_read_hold_up_nobody() {
-    let setup = Setup::outer().with("[limits]\nwatch_ms = 20");
+    let setup = Setup::outer().bridge(OWN).with("[limits]\nwatch_ms = 20");
     scenario("watch_unread", &["R-EVT-11", "R-API-8"], setup, async |rig| {
         let client = rig.client().await?;
         let mut unread = Vec::new();

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::{
     Settings, admission,
     config::{self, Folders, Unchecked},
+    declaration,
     executor::{Conversation, Opened},
     inventory::Inventory,
     wire::{self, Line, write},
@@ -33,6 +34,12 @@ use crate::{
 const LOCK: &str = "claude.lock";
 /// Said of a process that has no key and would want a login.
 const NO_KEY: &str = "it has no key for its model provider and would ask for a login; give it the credential `model`";
+
+/// Of the native refusal to allow everything to root outside of a sandbox.
+const NOT_AS_ROOT: &str = "cannot be used with root/sudo privileges";
+/// What is told in its place. The proved version takes the word of the operator for a sandbox, which it gets as `IS_SANDBOX`.
+const ROOT: &str = "claude refuses to work on a workspace as root, and does not take the bridge's word (IS_SANDBOX=1) that a sandbox is around it; run \
+     the bridge as another user, or install the proved version";
 
 /// Where Claude Code keeps its state within the home of a Session.
 pub(super) fn state(home: &Path) -> PathBuf {
@@ -112,7 +119,7 @@ pub(super) async fn prepare(
         .map_err(|error| unstarted("spawn", error.to_string()))?;
     let told = match initialize(&mut opening, &request).await {
         Ok(told) => told,
-        Err(trouble) => return Err(opening.fail("initialize", trouble).await),
+        Err(trouble) => return Err(as_root(opening.fail("initialize", trouble).await)),
     };
     let native = Conversation::new(Opened {
         id: id.clone(),
@@ -148,6 +155,14 @@ impl Account {
     }
 }
 
+/// The failure with a text of its own where Claude Code would not work as root.
+fn as_root(failed: PrepareError) -> PrepareError {
+    match failed.message.contains(NOT_AS_ROOT) {
+        true => PrepareError { message: format!("{ROOT} {}", declaration::QUALIFIED), ..failed },
+        false => failed,
+    }
+}
+
 fn make_folders<const N: usize>(folders: [&Path; N]) -> io::Result<()> {
     folders.into_iter().try_for_each(start::make_folder)
 }
@@ -168,7 +183,8 @@ async fn look_at_schema(process: process::Launch, settings: &Settings) -> Result
         let late = unstarted(step, format!("claude did not look at the schema within {limit} ms"));
         return Err(PrepareError { clean, ..late });
     };
-    match config::schema_checked(exit.status, &control.stderr_tail()) {
+    // A refusal repeats what it is about, so its line may be longer than a tail.
+    match config::schema_checked(exit.status, &control.stderr()) {
         Ok(()) => Ok(()),
         Err(Unchecked::Refused(refused)) => Err(unstarted(step, refused.to_string())),
         Err(Unchecked::Failed(status)) => {

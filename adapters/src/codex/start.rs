@@ -51,7 +51,7 @@ pub(super) async fn prepare(
         return Err(unstarted("spawn", trouble));
     };
     let on_workspace = matches!(launch.configuration.placement, Placement::Workspace { .. });
-    if settings.trust_workspace && on_workspace && launch.model_key.is_some() {
+    if settings.trust_workspace && on_workspace && launch.holds_key {
         return Err(unstarted("configuration", "the workspace cannot be trusted beside a model key".to_owned()));
     }
     let empty = launch.home.join("empty");

@@ -20,6 +20,7 @@ mod history;
 mod image;
 mod input;
 mod report;
+mod secrets;
 mod settings;
 mod timing;
 
@@ -36,6 +37,7 @@ pub use report::{
     MessagePhase, NativeEnd, ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
     WebAction,
 };
+pub use secrets::Secrets;
 pub use settings::Settings;
 pub use timing::Timing;
 
@@ -102,8 +104,12 @@ pub struct Launch {
     pub workspace: Option<PathBuf>,
     /// The frozen configuration; admitted before.
     pub configuration: Arc<Configuration>,
-    /// Key of the model provider, where there is one.
+    /// What the Harness is given for a key of the model provider, where it is given one.
     pub model_key: Option<secrecy::SecretString>,
+    /// Whether that is the key itself and not what a gateway replaces (R-SEC-3, R-PLC-1).
+    pub holds_key: bool,
+    /// What is cut out of native texts before they leave (R-SEC-6).
+    pub secrets: Secrets,
     /// Marks every process of the Executor (R-DUR-2).
     pub mark: crate::native::environment::Mark,
     /// The native history to go on with; none begins one.

@@ -93,7 +93,7 @@ impl Opening {
             }),
             control: process.control,
             keeper,
-            cleaner: Cleaner::new(launch.model_key.clone(), &launch.configuration.provider.base_url),
+            cleaner: Cleaner::new(launch.secrets.clone(), &launch.configuration.provider.base_url),
             changed_history: false,
         })
     }

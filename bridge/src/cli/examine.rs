@@ -17,16 +17,31 @@ use crate::{
     service,
 };
 
-/// Harnesses that hold the model key where the tools that they run can read it, as long as the bridge has no gateway that keeps it (R-SEC-3).
+/// Harnesses that hold the model key where the tools that they run can read it, where no gateway keeps it (R-SEC-3).
 const KEY_BESIDE_TOOLS: [&str; 1] = [claude_code::KIND];
 
 /// What that means for an operator.
 const KEY_WARNING: &str = "the model key stands in the environment of its process, and on a workspace whatever the model runs can read it; give it \
-     a key that may be seen there";
+     a key that may be seen there, or switch the gateway on";
+
+/// Harnesses that would ask a person for a login, and have no other way without a key.
+const WANTS_LOGIN: [&str; 1] = [claude_code::KIND];
+
+/// What that means: nobody is there to be asked (R-PLC-1).
+const LOGIN_WARNING: &str = "without a key it would ask for a login, so a Session of it needs the credential `model`, and its preparation fails \
+     without one; a login of this machine's user is not looked at";
 
 /// Why a Harness may have no workspace where another one has, and what to do.
 const NO_SANDBOX: &str = "it has no sandbox of its own, so it is not run on a workspace; set isolation to outer where the machine or the container \
      around the bridge keeps it apart";
+
+/// The same for root, to whom Claude Code itself refuses it.
+const ROOT_WITHOUT_SANDBOX: &str = "the bridge runs as root without a sandbox around it, where claude_code refuses to work on a workspace, and it has \
+     no sandbox of its own; set isolation to outer where the machine or the container around the bridge keeps it apart";
+
+/// What root takes upon itself with the isolation `outer`.
+const ROOT_IN_SANDBOX: &str = "the bridge runs as root, where claude_code works on a workspace only within a sandbox: it is told that there is one \
+     (IS_SANDBOX=1), on the word of isolation = outer; run the bridge as another user where none is";
 
 /// Capabilities by the names of the contract.
 fn names(of: &[Proved]) -> Vec<String> {
@@ -40,7 +55,8 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
     let hosted = Harnesses::new(settings, keeper.as_ref().map_or_else(|_| PathBuf::new(), Clone::clone));
     let mut harnesses = Vec::new();
     for harness in hosted.by_kind().values() {
-        harnesses.push(found(harness.declare().await));
+        let declared = harness.declare().await;
+        harnesses.push(found(declared, rustix::process::geteuid().is_root(), settings.gateway));
     }
     hosted.drained().await;
     DoctorReport {
@@ -58,6 +74,11 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
             let problem = "tools that a model runs can call the bridge; set `refuse_tools` to true";
             Finding { value: "off".into(), problem: Some(problem.into()) }
         },
+        gateway: fine(if settings.gateway {
+            "on: no Harness holds a model key"
+        } else {
+            "off: each Harness holds its model key itself, and addresses of providers are not checked where they are connected to"
+        }),
         // Settings with a listener that may not be are none.
         loopback: settings.loopback().ok().flatten().map(|loopback| {
             fine(format!(
@@ -69,15 +90,9 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
 }
 
 /// What a declaration says of its Harness.
-fn found(of: Declaration) -> HarnessFound {
+fn found(of: Declaration, is_root: bool, is_behind_gateway: bool) -> HarnessFound {
     let declared = vec![("none", names(&of.none)), ("workspace", names(&of.workspace))];
-    let mut warnings = Vec::new();
-    if KEY_BESIDE_TOOLS.contains(&of.kind) {
-        warnings.push(KEY_WARNING.to_owned());
-    }
-    if of.isolation == Isolation::Native && of.workspace.is_empty() {
-        warnings.push(NO_SANDBOX.to_owned());
-    }
+    let warnings = warnings(&of, is_root, is_behind_gateway).into_iter().map(str::to_owned).collect();
     let unusable = match of.availability {
         Availability::Available => None,
         Availability::Unavailable { reason } => Some(reason),
@@ -91,6 +106,21 @@ fn found(of: Declaration) -> HarnessFound {
         warnings,
         declared,
     }
+}
+
+/// What its user has to know.
+fn warnings(of: &Declaration, is_root: bool, is_behind_gateway: bool) -> Vec<&'static str> {
+    // Behind the gateway it holds no key, and always has something that looks like one.
+    let holds = |kinds: &[&str]| !is_behind_gateway && kinds.contains(&of.kind);
+    let of_key = holds(&KEY_BESIDE_TOOLS).then_some(KEY_WARNING);
+    let of_login = holds(&WANTS_LOGIN).then_some(LOGIN_WARNING);
+    let isolation = match of.isolation {
+        Isolation::Native if !of.workspace.is_empty() => None,
+        Isolation::Native if is_root && of.kind == claude_code::KIND => Some(ROOT_WITHOUT_SANDBOX),
+        Isolation::Native => Some(NO_SANDBOX),
+        Isolation::Outer => (is_root && of.kind == claude_code::KIND).then_some(ROOT_IN_SANDBOX),
+    };
+    [of_key, of_login, isolation].into_iter().flatten().collect()
 }
 
 fn fine(value: impl std::fmt::Display) -> Finding {
@@ -132,4 +162,42 @@ fn state(path: &Path) -> Finding {
         Err(error) => finding.problem = Some(format!("it cannot be reached: {error}")),
     }
     finding
+}
+
+#[cfg(test)]
+mod tests {
+    use adapters::{
+        claude_code::ClaudeCode,
+        codex::Codex,
+        harness::{self, Harness},
+    };
+
+    use super::*;
+
+    /// What is warned of, of a Harness that is not there.
+    async fn warned(harness: impl Harness, is_root: bool) -> Vec<&'static str> {
+        warnings(&harness.declare().await, is_root, false)
+    }
+
+    fn settings(isolation: Isolation) -> harness::Settings {
+        let nowhere = PathBuf::from("/nonexistent/program");
+        harness::Settings { program: Some(nowhere), ..harness::Settings::new(PathBuf::from("/keeper"), isolation) }
+    }
+
+    #[tokio::test]
+    async fn root_and_a_missing_sandbox_are_told_apart() {
+        let of_key = [KEY_WARNING, LOGIN_WARNING];
+        for (isolation, is_root, want) in [
+            (Isolation::Outer, false, None),
+            (Isolation::Outer, true, Some(ROOT_IN_SANDBOX)),
+            (Isolation::Native, false, Some(NO_SANDBOX)),
+            (Isolation::Native, true, Some(ROOT_WITHOUT_SANDBOX)),
+        ] {
+            let claude = warned(ClaudeCode::new(settings(isolation)), is_root).await;
+            assert_eq!(claude, of_key.into_iter().chain(want).collect::<Vec<_>>(), "{isolation:?} {is_root}");
+        }
+        assert_eq!(warned(Codex::new(settings(Isolation::Native)), true).await, [""; 0]);
+        let behind = ClaudeCode::new(settings(Isolation::Outer)).declare().await;
+        assert_eq!(warnings(&behind, false, true), [""; 0]);
+    }
 }

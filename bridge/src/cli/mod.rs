@@ -9,6 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     config::{AskedLoopback, LogFormat, Overrides, Settings},
+    gateway::Origin,
     serve,
 };
 
@@ -143,7 +144,8 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
         ..Overrides::default()
     })
     .map_err(|error| text(&error))?;
-    settings.trust_workspace = hosting.trust_workspace;
+    settings.trust_workspace = Some(hosting.trust_workspace);
+    settings.allow_origins.extend(hosting.provider.parse().ok().as_ref().and_then(Origin::of));
     // The listener is that of a `serve`.
     settings.loopback = AskedLoopback::default();
     // `run` itself decides about its one Turn; whatever it leaves behind nobody waits for.

@@ -10,7 +10,10 @@ use std::{
 use adapters::harness::{ModelProtocol, ModelProvider};
 use serde::Deserialize;
 
-use super::{AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, places, secret, value};
+use super::{
+    AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, origins, places, secret, value,
+};
+use crate::gateway::StreamLimits;
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -24,14 +27,16 @@ pub(super) struct File {
     #[serde(default)]
     workspace_roots: Vec<PathBuf>,
     isolation: Option<String>,
-    #[serde(default)]
-    trust_workspace: bool,
+    trust_workspace: Option<bool>,
     keeper: Option<PathBuf>,
     log: Option<String>,
     log_format: Option<String>,
     #[serde(default)]
     loopback: AskedLoopback,
     max_executors: Option<u32>,
+    gateway: Option<bool>,
+    #[serde(default)]
+    allow_origins: Vec<String>,
     #[serde(default)]
     codex: Program,
     #[serde(default)]
@@ -83,6 +88,13 @@ struct LimitEntries {
     retention_ms: Option<u64>,
     retention_check_ms: Option<u64>,
     state_bytes: Option<usize>,
+    stream_bytes: Option<usize>,
+    stream_events: Option<u64>,
+    stream_event_bytes: Option<usize>,
+    stream_blocks: Option<u64>,
+    stream_calls: Option<u64>,
+    stream_argument_bytes: Option<usize>,
+    stream_first_byte_ms: Option<u64>,
 }
 
 /// Reads a file.
@@ -140,6 +152,8 @@ impl File {
             codex: self.codex.program,
             claude_code: self.claude_code.program,
             providers,
+            gateway: self.gateway.unwrap_or(true),
+            allow_origins: origins(&self.allow_origins)?,
             limits: self.limits.settle()?,
         })
     }
@@ -156,6 +170,15 @@ impl LimitEntries {
         let size = |key: &str, given: Option<usize>, usual: usize| match given {
             Some(bytes) if bytes < 1024 => Err(value(&format!("limits.{key}"), "it is at least 1024")),
             Some(bytes) => Ok(bytes),
+            None => Ok(usual),
+        };
+        let wide = |key: &str, given: Option<usize>, usual: u64| match given {
+            Some(_) => size(key, given, 0).map(|bytes| bytes as u64),
+            None => Ok(usual),
+        };
+        let count = |key: &str, given: Option<u64>, usual: u64| match given {
+            Some(0) => Err(value(&format!("limits.{key}"), "it is at least 1")),
+            Some(number) => Ok(number),
             None => Ok(usual),
         };
         Ok(Limits {
@@ -182,6 +205,15 @@ impl LimitEntries {
             retention: time("retention_ms", self.retention_ms, usual.retention)?,
             retention_check: time("retention_check_ms", self.retention_check_ms, usual.retention_check)?,
             state_bytes: size("state_bytes", self.state_bytes, usual.state_bytes)?,
+            stream: StreamLimits {
+                bytes: wide("stream_bytes", self.stream_bytes, usual.stream.bytes)?,
+                events: count("stream_events", self.stream_events, usual.stream.events)?,
+                event_bytes: wide("stream_event_bytes", self.stream_event_bytes, usual.stream.event_bytes)?,
+                blocks: count("stream_blocks", self.stream_blocks, usual.stream.blocks)?,
+                calls: count("stream_calls", self.stream_calls, usual.stream.calls)?,
+                argument_bytes: wide("stream_argument_bytes", self.stream_argument_bytes, usual.stream.argument_bytes)?,
+                first_byte: time("stream_first_byte_ms", self.stream_first_byte_ms, usual.stream.first_byte)?,
+            },
         })
     }
 }
@@ -206,6 +238,7 @@ mod tests {
         refused("max_executors = 0", &["max_executors", "at least 1"]);
         refused("log_format = 'xml'", &["log_format", "`json` or `text`"]);
         refused("[loopback]\nport = 1", &["line 2", "port", "bearer_file"]);
+        refused("allow_origins = ['https://h', 'https://h/v1']", &["allow_origins[1]", "without a path"]);
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
         refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol", "`messages`"]);
@@ -231,7 +264,7 @@ mod tests {
         assert_eq!(settings.claude_code.as_deref(), Some(Path::new("/d")));
         assert_eq!(settings.providers["p"].provider.protocol, ModelProtocol::Messages);
         assert_eq!(settings.limits, Limits { handle_life: Duration::from_millis(5), ..Limits::default() });
-        assert!(settings.refuse_tools && !settings.trust_workspace);
+        assert!(settings.refuse_tools && settings.gateway && settings.trust_workspace.is_none());
         let settings = parse(path, "").unwrap().settle(path).unwrap();
         assert_eq!(settings.limits, Limits::default());
     }

@@ -11,6 +11,8 @@ use std::{
 use adapters::harness::{Isolation, ModelProvider};
 use secrecy::SecretString;
 
+use crate::gateway::{Guard, Origin, StreamLimits};
+
 mod file;
 mod logs;
 mod loopback;
@@ -37,8 +39,8 @@ pub(crate) struct Settings {
     pub(crate) workspace_roots: Vec<PathBuf>,
     /// Who isolates a Harness; `None` decides by whether this is a container.
     pub(crate) isolation: Option<Isolation>,
-    /// Whether a Harness loads the project's own configuration.
-    pub(crate) trust_workspace: bool,
+    /// Whether a Harness loads the project's own configuration; `None` decides by what that could do.
+    pub(crate) trust_workspace: Option<bool>,
     /// The keeper's program; `None` looks beside the daemon.
     pub(crate) keeper: Option<PathBuf>,
     /// Filter of the logs.
@@ -55,6 +57,10 @@ pub(crate) struct Settings {
     pub(crate) claude_code: Option<PathBuf>,
     /// Model providers that Core may name.
     pub(crate) providers: Providers,
+    /// Whether the gateway keeps model keys away from Harnesses (R-SEC-3).
+    pub(crate) gateway: bool,
+    /// Origins that the outbound guard lets through, whatever they are (R-SEC-4).
+    pub(crate) allow_origins: Vec<Origin>,
     /// Limits of waiting and size.
     pub(crate) limits: Limits,
 }
@@ -85,6 +91,8 @@ pub(crate) struct Limits {
     pub(crate) retention: Duration,
     pub(crate) retention_check: Duration,
     pub(crate) state_bytes: usize,
+    /// Of one answer of a model provider.
+    pub(crate) stream: StreamLimits,
 }
 
 impl Default for Limits {
@@ -113,6 +121,7 @@ impl Default for Limits {
             retention: Duration::from_hours(7 * 24),
             retention_check: Duration::from_mins(10),
             state_bytes: 10 << 30,
+            stream: StreamLimits::default(),
         }
     }
 }
@@ -151,6 +160,12 @@ pub(crate) struct Overrides {
     /// The Claude Code program.
     #[arg(long = "claude", env = "RUNTIME_BRIDGE_CLAUDE", value_name = "PROGRAM")]
     pub(crate) claude_code: Option<PathBuf>,
+    /// Without the gateway that keeps model keys away from Harnesses: each holds its key itself.
+    #[arg(long, env = "RUNTIME_BRIDGE_NO_GATEWAY")]
+    pub(crate) no_gateway: bool,
+    /// Origin of a model provider that may be reached although it is plain or not public, such as `http://127.0.0.1:8080`; may be repeated.
+    #[arg(long = "allow-origin", env = "RUNTIME_BRIDGE_ALLOW_ORIGINS", value_delimiter = ',', value_name = "ORIGIN")]
+    pub(crate) allow_origins: Vec<String>,
     /// The keeper's program.
     #[arg(long, env = "RUNTIME_BRIDGE_KEEPER", value_name = "PROGRAM")]
     pub(crate) keeper: Option<PathBuf>,
@@ -227,6 +242,8 @@ impl Settings {
             isolation,
             codex,
             claude_code,
+            no_gateway,
+            allow_origins,
             keeper,
             log,
             log_format,
@@ -248,6 +265,10 @@ impl Settings {
         }
         self.codex = codex.or(self.codex);
         self.claude_code = claude_code.or(self.claude_code);
+        self.gateway &= !no_gateway;
+        if !allow_origins.is_empty() {
+            self.allow_origins = origins(&allow_origins)?;
+        }
         self.keeper = keeper.or(self.keeper);
         self.log = log.unwrap_or(self.log);
         if let Some(text) = log_format {
@@ -270,6 +291,12 @@ impl Settings {
         self.isolation.unwrap_or_else(|| if places::is_container() { Isolation::Outer } else { Isolation::Native })
     }
 
+    /// Whether a Harness loads the project's own configuration: where it holds no key that such a configuration could send elsewhere, and somebody
+    /// else keeps it apart (R-PLC-1).
+    pub(crate) fn trusts_workspace(&self) -> bool {
+        self.trust_workspace.unwrap_or(self.gateway && self.isolation() == Isolation::Outer)
+    }
+
     /// The plain listener on loopback, where one is asked for. The bearer is read anew.
     ///
     /// # Errors
@@ -277,6 +304,12 @@ impl Settings {
     /// Why it may not be.
     pub(crate) fn loopback(&self) -> Result<Option<Loopback>, Error> {
         self.loopback.settle(self.isolation())
+    }
+
+    /// Where requests to model providers may go. The operator's own providers are the operator's word.
+    pub(crate) fn guard(&self) -> Guard {
+        let own = self.providers.values().filter_map(|of| Origin::of(&of.provider.base_url.parse().ok()?));
+        Guard::new(self.allow_origins.iter().cloned().chain(own))
     }
 
     /// Executors that may exist at once: at most four a core and one for each 512 MiB, at least two (R-PRE-3).
@@ -287,6 +320,15 @@ impl Settings {
             cores.saturating_mul(4).min(u32::try_from(by_memory).unwrap_or(u32::MAX)).max(2)
         })
     }
+}
+
+fn origins(of: &[String]) -> Result<Vec<Origin>, Error> {
+    let read = |(index, text): (usize, &String)| {
+        text.parse().map_err(|error: crate::gateway::MalformedOrigin| {
+            value(&format!("allow_origins[{index}]"), error.to_string())
+        })
+    };
+    of.iter().enumerate().map(read).collect()
 }
 
 fn isolation_of(text: &str) -> Result<Isolation, Error> {

@@ -6,7 +6,7 @@ use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 
 use super::{Connection, loopback};
-use crate::{config::Providers, service, session::Registry};
+use crate::{config::Providers, gateway::Guard, service, session::Registry};
 
 /// Window of one stream: a stalled observer holds up nobody else on its connection.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -25,6 +25,7 @@ const RUNTIME: &str = "runtime_bridge.v1.Runtime";
 pub(crate) struct Server {
     pub(crate) registry: Arc<Registry>,
     pub(crate) providers: Providers,
+    pub(crate) guard: Guard,
     pub(crate) streams: service::Streams,
 }
 
@@ -52,7 +53,7 @@ pub(crate) async fn serve(
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let Server { registry, providers, streams } = server;
+    let Server { registry, providers, guard, streams } = server;
     let drain = registry.shared().drain.begun();
     let serving = tonic::transport::Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
@@ -64,7 +65,7 @@ pub(crate) async fn serve(
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
-        .add_service(service::server(registry, providers, streams))
+        .add_service(service::server(registry, providers, guard, streams))
         .serve_with_incoming_shutdown(connections, stop.cancelled_owned());
     tokio::pin!(serving);
     tokio::select! {

@@ -44,7 +44,7 @@ impl Harnesses {
 /// How every Harness is run on this machine; they have one room for long lines together.
 fn usual(settings: &Settings, keeper: PathBuf) -> harness::Settings {
     let mut usual = harness::Settings::new(keeper, settings.isolation());
-    usual.trust_workspace = settings.trust_workspace;
+    usual.trust_workspace = settings.trusts_workspace();
     usual.max_line_bytes = settings.limits.max_line_bytes;
     usual.spool_bytes = settings.limits.spool_bytes;
     usual.limits.probe = settings.limits.harness_probe;

@@ -18,6 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     config::{self, Settings},
+    gateway::Gateway,
     journal::{self, Journal},
     link::{self, Gate, Listener, LoopbackListener},
     service,
@@ -80,6 +81,9 @@ pub(crate) enum StartError {
     /// The loopback listener may not be.
     #[error(transparent)]
     Loopback(config::Error),
+    /// The gateway cannot listen.
+    #[error("open the gateway on 127.0.0.1: {0}")]
+    Gateway(#[source] io::Error),
     /// The socket cannot be made.
     #[error(transparent)]
     Bind(#[from] link::BindError),
@@ -99,7 +103,7 @@ impl StartError {
             Self::Bind(link::BindError::TooLong { .. }) => 17,
             Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
             Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
-            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) => 19,
+            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) | Self::Gateway(_) => 19,
             Self::Loopback(_) => 10,
         }
     }
@@ -133,6 +137,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     not_lost(&journal, &state.join("sessions"))?;
     let journal = Journal::open(&journal).map_err(StartError::Journal)?;
 
+    let gateway = open_gateway(&settings).await?;
     let harnesses = Harnesses::new(&settings, keeper);
     let max_executors = settings.max_executors();
     let shared = Arc::new(Shared {
@@ -164,6 +169,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         declared: declaring::Declared::default(),
         drain: Arc::new(Drain::new(settings.limits.drain_timeout, settings.limits.settlement)),
         keepers: Keepers::default(),
+        gateway,
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
     });
@@ -195,8 +201,13 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     drop(tasks::spawn(&registry.shared().tracker, tasks::Kind::Retention, keeping));
     let stop = CancellationToken::new();
     let streams = service::Streams::new(settings.limits.keep_alive, settings.limits.observer);
-    let served =
-        link::Server { registry: Arc::clone(&registry), providers: settings.providers, streams: streams.clone() };
+    let guard = settings.guard();
+    let served = link::Server {
+        registry: Arc::clone(&registry),
+        providers: settings.providers,
+        guard,
+        streams: streams.clone(),
+    };
     let over_tcp = stream::iter(loopback).flat_map(LoopbackListener::connections);
     let connections = stream::select(Box::pin(listener.connections()), Box::pin(over_tcp));
     let server_stop = stop.clone();
@@ -226,6 +237,9 @@ impl Running {
     pub(crate) async fn stop(mut self) {
         self.registry.stop().await;
         self.harnesses.drained().await;
+        if let Some(gateway) = &self.registry.shared().gateway {
+            gateway.close().await;
+        }
         // What a Harness started never outlives the bridge's stop, whatever became of its keeper (R-CAN-4).
         let state_id = self.journal.state_id().to_owned();
         drop(tokio::task::spawn_blocking(move || recovery::sweep(&state_id, SWEEP)).await);
@@ -239,6 +253,20 @@ impl Running {
         self.journal.close().await;
         tracing::info!("stopped");
     }
+}
+
+/// Opens the gateway, or says what it means that there is none.
+async fn open_gateway(settings: &Settings) -> Result<Option<Arc<Gateway>>, StartError> {
+    if !settings.gateway {
+        tracing::warn!(
+            "without the credential gateway: each Harness holds its model key itself, where tools that a model runs may read it, and the \
+             addresses of model providers are not checked where they are connected to"
+        );
+        return Ok(None);
+    }
+    let gateway = Gateway::open(settings.guard(), settings.limits.stream).await.map_err(StartError::Gateway)?;
+    tracing::info!(address = %gateway.address(), "the gateway listens");
+    Ok(Some(Arc::new(gateway)))
 }
 
 /// Listens on loopback where the operator asks for it, and says what that means.

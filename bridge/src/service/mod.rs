@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     config::Providers,
+    gateway::Guard,
     link::Peer,
     refusal::{Reason, Refusal},
     session::{Command, Front, Key, Progress, Registry, Scope},
@@ -51,6 +52,7 @@ pub(crate) const MAX_RESPONSE: usize = 7 << 19;
 pub(crate) struct Service {
     registry: Arc<Registry>,
     providers: Providers,
+    guard: Guard,
     streams: Streams,
 }
 
@@ -58,9 +60,10 @@ pub(crate) struct Service {
 pub(crate) fn server(
     registry: Arc<Registry>,
     providers: Providers,
+    guard: Guard,
     streams: Streams,
 ) -> Reasons<RuntimeServer<Service>> {
-    let service = RuntimeServer::new(Service { registry, providers, streams });
+    let service = RuntimeServer::new(Service { registry, providers, guard, streams });
     Reasons::over(service.max_decoding_message_size(MAX_REQUEST).max_encoding_message_size(MAX_RESPONSE))
 }
 
@@ -207,7 +210,7 @@ impl Runtime for Service {
         let principal = self.principal(&request)?;
         let mut wire = request.into_inner();
         let (session_id, fence) = request::assignment(wire.assignment.take()).map_err(status)?;
-        let request = request::prepare(wire, &self.providers).map_err(status)?;
+        let request = request::prepare(wire, &self.providers, &self.guard).map_err(status)?;
         let front = self.session(principal, session_id)?;
         // A probe may take seconds, which the Session's owner has not: it finds what this one found (R-API-8).
         if let Some(harness) = self.registry.shared().harnesses.get(request.configuration.harness.as_str()).cloned() {
@@ -222,6 +225,20 @@ impl Runtime for Service {
         let progress =
             front.ask(|reply| Command::Prepare { fence, request: Box::new(request), reply }).await.map_err(status)?;
         Ok(Response::new(preparation(progress)))
+    }
+
+    async fn update_credential(
+        &self,
+        request: Request<v1::UpdateCredentialRequest>,
+    ) -> Result<Response<v1::UpdateCredentialResponse>, Status> {
+        let principal = self.principal(&request)?;
+        let v1::UpdateCredentialRequest { assignment, credential } = request.into_inner();
+        let (session_id, fence) = request::assignment(assignment).map_err(status)?;
+        let key = request::credential(credential).map_err(status)?;
+        let front = self.session(principal, session_id)?;
+        let taken = front.ask(|reply| Command::UpdateCredential { fence, key, reply }).await.map_err(status)?;
+        let outcome = if taken { v1::CredentialOutcome::InUse } else { v1::CredentialOutcome::NothingHeld };
+        Ok(Response::new(v1::UpdateCredentialResponse { outcome: outcome.into() }))
     }
 
     async fn release_preparation(

@@ -10,6 +10,7 @@ use secrecy::SecretString;
 
 use crate::{
     config::Providers,
+    gateway::Guard,
     refusal::{Refusal, excerpt},
     session::{Asked, Fence, PrepareRequest, StartRequest, SteerRequest},
 };
@@ -76,7 +77,11 @@ pub(crate) fn placement(of: Option<v1::bind_assignment_request::Placement>) -> C
 }
 
 /// A preparation.
-pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) -> Checked<PrepareRequest> {
+pub(crate) fn prepare(
+    of: v1::PrepareExecutionRequest,
+    providers: &Providers,
+    guard: &Guard,
+) -> Checked<PrepareRequest> {
     let preparation_id = id(of.preparation_id, "preparation_id")?;
     let wire = of.configuration.ok_or_else(|| missing("configuration"))?;
     let on_workspace = match v1::Placement::try_from(wire.placement) {
@@ -98,7 +103,7 @@ pub(crate) fn prepare(of: v1::PrepareExecutionRequest, providers: &Providers) ->
     let resume = of.resume.map(|resume| id(resume.native_session_id, "resume.native_session_id")).transpose()?;
     let core_key = credentials(of.credentials)?;
     let (provider, key) = match wire.provider.ok_or_else(|| missing("configuration.provider"))? {
-        v1::execution_configuration::Provider::ModelProvider(named) => (model_provider(named)?, core_key),
+        v1::execution_configuration::Provider::ModelProvider(named) => (model_provider(named, guard)?, core_key),
         v1::execution_configuration::Provider::ProviderName(name) => {
             let provider = providers.get(&name).ok_or_else(|| {
                 Refusal::invalid(
@@ -158,7 +163,7 @@ fn within(of: Option<prost_types::Duration>, range: RangeInclusive<Duration>) ->
     limit.filter(|limit| range.contains(limit)).map(Some)
 }
 
-fn model_provider(of: v1::ModelProvider) -> Checked<ModelProvider> {
+fn model_provider(of: v1::ModelProvider, guard: &Guard) -> Checked<ModelProvider> {
     let protocol = match v1::ModelProtocol::try_from(of.protocol) {
         Ok(v1::ModelProtocol::Responses) => ModelProtocol::Responses,
         Ok(v1::ModelProtocol::Messages) => ModelProtocol::Messages,
@@ -166,7 +171,10 @@ fn model_provider(of: v1::ModelProvider) -> Checked<ModelProvider> {
             return Err(unknown_enum("configuration.model_provider.protocol", "RESPONSES or MESSAGES"));
         }
     };
-    base_url(&of.base_url).map_err(|text| Refusal::invalid("configuration.model_provider.base_url", text))?;
+    let refused = |text: String| Refusal::invalid("configuration.model_provider.base_url", text);
+    base_url(&of.base_url).map_err(|text| refused(text.to_owned()))?;
+    // What the address of its host turns out to be is judged where it is connected to (R-SEC-4).
+    guard.check(&of.base_url).map_err(|refusal| refused(refusal.to_string()))?;
     Ok(ModelProvider { protocol, base_url: of.base_url })
 }
 
@@ -189,21 +197,30 @@ pub(crate) fn base_url(text: &str) -> Result<(), &'static str> {
 fn credentials(of: Vec<v1::Credential>) -> Checked<Option<SecretString>> {
     let mut key = None;
     for (index, credential) in of.into_iter().enumerate() {
-        let v1::Credential { name, value } = credential;
-        let value = SecretString::from(value);
-        let at = |member: &str| format!("credentials[{index}].{member}");
-        if name != "model" {
-            return Err(Refusal::invalid(at("name"), "the only credential so far is `model`"));
-        }
-        let text = secrecy::ExposeSecret::expose_secret(&value);
-        if text.is_empty() || text.len() > MAX_SECRET || text.chars().any(char::is_control) {
-            return Err(Refusal::invalid(at("value"), "a secret has 1 to 16384 bytes and no control characters"));
-        }
-        if key.replace(value).is_some() {
-            return Err(Refusal::invalid(at("name"), "the credential is given twice"));
+        let at = format!("credentials[{index}]");
+        if key.replace(model_key(credential, &at)?).is_some() {
+            return Err(Refusal::invalid(format!("{at}.name"), "the credential is given twice"));
         }
     }
     Ok(key)
+}
+
+/// The one credential of a request.
+pub(crate) fn credential(of: Option<v1::Credential>) -> Checked<SecretString> {
+    model_key(of.ok_or_else(|| missing("credential"))?, "credential")
+}
+
+fn model_key(of: v1::Credential, at: &str) -> Checked<SecretString> {
+    let v1::Credential { name, value } = of;
+    let value = SecretString::from(value);
+    if name != "model" {
+        return Err(Refusal::invalid(format!("{at}.name"), "the only credential so far is `model`"));
+    }
+    let text = secrecy::ExposeSecret::expose_secret(&value);
+    if text.is_empty() || text.len() > MAX_SECRET || text.chars().any(char::is_control) {
+        return Err(Refusal::invalid(format!("{at}.value"), "a secret has 1 to 16384 bytes and no control characters"));
+    }
+    Ok(value)
 }
 
 /// The start of a Turn.

@@ -6,12 +6,12 @@ use adapters::{
     harness::{Configuration, Executor, Order, PrepareError, Report, Resume},
     native::{environment::Mark, tree},
 };
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::{owner::Owner, supports::Supports};
+use super::{credential::Access, owner::Owner, supports::Supports};
 use crate::{
+    gateway::Breach,
     journal::HistoryRecord,
     refusal::{Reason, Refusal},
     turn::judge::Judge,
@@ -49,7 +49,7 @@ impl Unconfirmed {
 pub(super) struct Preparing {
     pub(super) executor_id: String,
     pub(super) configuration: Arc<Configuration>,
-    pub(super) key: Option<SecretString>,
+    pub(super) access: Access,
     /// The history that it goes on with, and the instructions that were given to it last.
     pub(super) resume: Option<(Resume, Option<Vec<u8>>)>,
     pub(super) supports: Supports,
@@ -62,7 +62,7 @@ pub(super) struct Preparing {
 pub(super) struct Live {
     pub(super) executor_id: String,
     pub(super) configuration: Arc<Configuration>,
-    pub(super) key: Option<SecretString>,
+    pub(super) access: Access,
     pub(super) executor: Executor,
     /// What becomes the Session's history once a native turn has started.
     pub(super) history: HistoryRecord,
@@ -94,15 +94,25 @@ pub(super) struct Retired {
     pub(super) survivors: u32,
 }
 
+/// What comes of a live Executor.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Heard {
+    /// So many reports; without any the adapter is gone.
+    Reports(usize),
+    /// Its model provider may have sent what it may not.
+    Breach,
+}
+
 impl Slot {
-    /// Reports of a live Executor, while orders that found no room go out; for ever pending otherwise. Cancel safe.
-    pub(super) async fn recv_many(&mut self, batch: &mut Vec<Report>, limit: usize) -> usize {
+    /// What a live Executor tells, while orders that found no room go out; for ever pending otherwise. Cancel safe.
+    pub(super) async fn hear(&mut self, batch: &mut Vec<Report>, limit: usize) -> Heard {
         match self {
             Self::Live(live) => {
-                let Live { executor, outbox, .. } = &mut **live;
+                let Live { executor, outbox, access, .. } = &mut **live;
                 loop {
                     tokio::select! {
-                        count = executor.reports.recv_many(batch, limit) => return count,
+                        count = executor.reports.recv_many(batch, limit) => return Heard::Reports(count),
+                        () = access.breached() => return Heard::Breach,
                         room = executor.orders.reserve(), if !outbox.is_empty() => match (room, outbox.pop_front()) {
                             (Ok(room), Some(order)) => room.send(order),
                             // The adapter is gone and says so in its reports.
@@ -113,6 +123,14 @@ impl Slot {
                 }
             }
             Self::Empty | Self::Preparing(_) | Self::Unconfirmed(_) => std::future::pending().await,
+        }
+    }
+
+    /// What the model provider of a live Executor did that it may not, once.
+    pub(super) fn take_breach(&self) -> Option<Breach> {
+        match self {
+            Self::Live(live) => live.access.take_breach(),
+            Self::Empty | Self::Preparing(_) | Self::Unconfirmed(_) => None,
         }
     }
 
@@ -147,11 +165,6 @@ impl Slot {
 
 /// How long leftovers may take to end when they are tried again.
 const SWEEP: Duration = Duration::from_secs(2);
-
-/// Whether two keys are the same secret.
-pub(super) fn same_key(a: Option<&SecretString>, b: Option<&SecretString>) -> bool {
-    a.map(|key| key.expose_secret()) == b.map(|key| key.expose_secret())
-}
 
 impl Owner {
     /// Closes the Executor, or gives its preparation up. Its end comes as a report.

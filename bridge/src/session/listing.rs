@@ -191,6 +191,7 @@ mod tests {
             idle: Arc::new(IdleExecutors::default()),
             declared: Declared::default(),
             drain: Arc::new(Drain::new(Duration::ZERO, Duration::ZERO)),
+            gateway: None,
             keepers: Keepers::default(),
             tracker: TaskTracker::new(),
             stopping: CancellationToken::new(),

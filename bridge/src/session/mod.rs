@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    gateway::Gateway,
     journal::Journal,
     refusal::{Reason, Refusal},
     turn::{
@@ -31,6 +32,7 @@ pub(crate) mod assignment;
 mod binding;
 mod boot;
 mod combination;
+mod credential;
 pub(crate) mod declaring;
 pub(crate) mod digest;
 mod drain;
@@ -93,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) drain: Arc<Drain>,
     /// Keepers that live, for the peer check (R-SEC-1).
     pub(crate) keepers: Keepers,
+    /// The gateway to model providers; none where Harnesses hold their keys themselves.
+    pub(crate) gateway: Option<Arc<Gateway>>,
     /// Every task of a Session.
     pub(crate) tracker: TaskTracker,
     /// Cancelled when the daemon stops and has drained: Sessions end.
@@ -182,6 +186,11 @@ pub(crate) enum Command {
         fence: Fence,
         request: Box<PrepareRequest>,
         reply: Reply<Progress>,
+    },
+    UpdateCredential {
+        fence: Fence,
+        key: SecretString,
+        reply: Reply<bool>,
     },
     ReleasePreparation {
         fence: Fence,

@@ -11,8 +11,10 @@ use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answer, Fence, PrepareRequest, Progress, combination, digest, drain,
-    executor::{Live, Prepared, Preparing, Slot, same_key},
+    Answer, Fence, PrepareRequest, Progress, combination,
+    credential::Access,
+    digest, drain,
+    executor::{Live, Prepared, Preparing, Slot},
     history, idle,
     owner::Owner,
     preparation::{Grant, ReadyKind, State},
@@ -61,13 +63,13 @@ impl Owner {
                 }
                 State::Ready { grant, .. } => {
                     let grant = grant.clone();
-                    if self.holds(key.as_ref()) {
+                    if self.takes(key.as_ref()) {
                         return Ok(Progress::Ready(grant));
                     }
                 }
                 State::Preparing => {
                     let (executor_id, revision) = (found.executor_id.clone(), found.revision);
-                    if self.holds(key.as_ref()) {
+                    if self.takes(key.as_ref()) {
                         return Ok(self.attach(preparation_id, executor_id, revision));
                     }
                 }
@@ -84,7 +86,7 @@ impl Owner {
         if self.is_draining() {
             return Err(drain::draining());
         }
-        let (harness, supports) = self.admitted(&configuration, key.is_some()).await?;
+        let (harness, supports) = self.admitted(&configuration, self.shared.gateway.is_none() && key.is_some()).await?;
         self.free()?;
         self.check_storage().await?;
         self.clean_up_again().await;
@@ -93,7 +95,7 @@ impl Owner {
                 let executor_id = preparing.executor_id.clone();
                 same_configuration(&preparing.configuration, &configuration)?;
                 self.is_named(asked.as_deref())?;
-                if !self.holds(key.as_ref()) {
+                if !self.takes(key.as_ref()) {
                     return Err(busy("an Executor is being prepared with another credential"));
                 }
                 self.preparations.begin(preparation_id.clone(), content, executor_id.clone());
@@ -108,9 +110,8 @@ impl Owner {
             Slot::Live(live) => {
                 same_configuration(&live.configuration, &configuration)?;
                 self.is_named(asked.as_deref())?;
-                let executor_id = live.executor_id.clone();
-                if self.holds(key.as_ref()) {
-                    let version = live.executor.version.clone();
+                let (executor_id, version) = (live.executor_id.clone(), live.executor.version.clone());
+                if self.takes(key.as_ref()) {
                     self.preparations.begin(preparation_id, content, executor_id.clone());
                     let life = self.life();
                     let granted = self.preparations.ready(&executor_id, &version, ReadyKind::Reused, life).pop();
@@ -153,7 +154,7 @@ impl Owner {
     }
 
     /// The Harness, when it is there and admits the configuration; and what Turns may be given then.
-    async fn admitted(&self, configuration: &Configuration, with_key: bool) -> Answer<(Arc<dyn Harness>, Supports)> {
+    async fn admitted(&self, configuration: &Configuration, holds_key: bool) -> Answer<(Arc<dyn Harness>, Supports)> {
         let unavailable = |text: String| Refusal::new(Reason::HarnessUnavailable, text).at("configuration.harness");
         let harness = self.shared.harnesses.get(configuration.harness.as_str()).ok_or_else(|| {
             let known: Vec<_> = self.shared.harnesses.keys().copied().collect();
@@ -163,7 +164,7 @@ impl Owner {
         if let Availability::Unavailable { reason } = &declaration.availability {
             return Err(unavailable(reason.clone()));
         }
-        let key = || if with_key { harness.admit_key(&declaration, &configuration.placement) } else { Ok(()) };
+        let key = || if holds_key { harness.admit_key(&declaration, &configuration.placement) } else { Ok(()) };
         let admitted = combination::check(configuration).and_then(|()| harness.admit(&declaration, configuration));
         admitted.and_then(|()| key()).map_err(|refused| {
             Refusal::new(Reason::UnsupportedConfiguration, refused.message)
@@ -185,15 +186,6 @@ impl Owner {
             // Its room is promised to another Session.
             Slot::Live(live) if live.closing && self.room_wanted.is_some() => Err(busy("the Executor is closing")),
             Slot::Live(_) | Slot::Preparing(_) | Slot::Empty | Slot::Unconfirmed(_) => Ok(()),
-        }
-    }
-
-    /// Whether what is there holds this key.
-    fn holds(&self, key: Option<&SecretString>) -> bool {
-        match &self.slot {
-            Slot::Live(live) => same_key(live.key.as_ref(), key),
-            Slot::Preparing(preparing) => same_key(preparing.key.as_ref(), key),
-            Slot::Empty | Slot::Unconfirmed(_) => false,
         }
     }
 
@@ -239,14 +231,20 @@ impl Owner {
         if resume.as_ref().is_some_and(|resume| resume.instructions_changed) {
             self.note_instructions(None).await?;
         }
+        let access = Access::open(self.shared.gateway.as_deref(), &configuration.provider, key).map_err(|error| {
+            tracing::error!(%error, "there is no route to a model provider");
+            internal("the gateway could not make a way to the model provider")
+        })?;
         let configuration = Arc::new(configuration);
         let launch = Launch {
             executor_id: executor_id.clone(),
             home,
             temporary,
             workspace,
-            configuration: Arc::clone(&configuration),
-            model_key: key.clone(),
+            configuration: access.told(&configuration),
+            model_key: access.given(),
+            holds_key: access.is_held(),
+            secrets: access.secrets(),
             mark: Mark::new(self.shared.journal.state_id(), &executor_id),
             resume: resume.clone(),
         };
@@ -265,7 +263,7 @@ impl Owner {
         self.slot = Slot::Preparing(Preparing {
             executor_id: executor_id.clone(),
             configuration,
-            key,
+            access,
             resume: resume.map(|resume| (resume, given)),
             supports,
             give_up,
@@ -310,7 +308,7 @@ impl Owner {
             self.give_room(permit);
             return;
         }
-        let (configuration, key) = (Arc::clone(&preparing.configuration), preparing.key.take());
+        let (configuration, access) = (Arc::clone(&preparing.configuration), std::mem::take(&mut preparing.access));
         let supports = preparing.supports;
         let resume = preparing.resume.take();
         match result {
@@ -321,7 +319,7 @@ impl Owner {
                     history: history::of_executor(&executor, &configuration),
                     judge: configuration.controls.output_schema.as_deref().map(|schema| Arc::new(Judge::new(schema))),
                     configuration,
-                    key,
+                    access,
                     executor,
                     supports,
                     closing: false,

@@ -1,6 +1,6 @@
 //! A stand-in for `codex app-server` that does nothing but stamp its lines, so that what is measured is the daemon.
 //!
-//! What a Turn does stands in its input: `deltas N MICROS`, `calls N`, `exit`.
+//! What a Turn does stands in its input: `deltas N MICROS`, `calls N`, `exit`, `route` (says where its model provider is).
 
 use std::{
     io::{self, BufRead as _},
@@ -21,6 +21,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut waiting = 0u64;
     let mut calls = 0u64;
+    let mut route = String::new();
     for line in io::stdin().lock().lines() {
         let message: Value = serde_json::from_str(&line?)?;
         let id = message["id"].clone();
@@ -31,6 +32,8 @@ pub(crate) fn serve() -> anyhow::Result<()> {
             }
             Some("thread/start") => {
                 let params = &message["params"];
+                let providers = &params["config"]["model_providers"];
+                providers["runtime-bridge"]["base_url"].as_str().unwrap_or_default().clone_into(&mut route);
                 let sandbox = json!({"type": "dangerFullAccess"});
                 let thread = json!({"id": "thread", "sessionId": "thread", "turns": []});
                 let result = json!({"thread": thread, "model": params["model"], "modelProvider": params["modelProvider"],
@@ -51,6 +54,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
                         call(&mut out, calls)?;
                         continue;
                     }
+                    "route" => delta(&mut out, &route)?,
                     "exit" => {
                         deltas(&mut out, 1, Duration::ZERO)?;
                         std::process::exit(3);
@@ -84,6 +88,14 @@ pub(crate) fn serve() -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A message of one piece that is this text.
+fn delta(out: &mut impl io::Write, text: &str) -> anyhow::Result<()> {
+    let item = json!({"type": "agentMessage", "id": "m", "text": "", "phase": null});
+    say(out, &json!({"method": "item/started", "params": {"threadId": "thread", "turnId": "turn", "item": item}}))?;
+    let delta = json!({"threadId": "thread", "turnId": "turn", "itemId": "m", "delta": text});
+    say(out, &json!({"method": "item/agentMessage/delta", "params": delta}))
 }
 
 fn deltas(out: &mut impl io::Write, count: u64, pause: Duration) -> anyhow::Result<()> {

@@ -19,6 +19,7 @@ use proto::{client::Session, v1};
 use tokio::task::JoinSet;
 
 mod child;
+mod gateway;
 mod transport;
 
 /// Argument under which this program is the Harness.
@@ -47,9 +48,10 @@ async fn measure() -> anyhow::Result<()> {
     let daemon = program("runtime-bridge")?.metadata()?.len();
     row("daemon binary, not stripped", &format!("{} MB", daemon >> 20), "", "15 MB stripped");
 
-    let setup =
-        || Setup { stands: Stands::At(harness.clone()), more: "max_executors = 100\n".into(), ..Setup::outer() };
-    let rig = Rig::start(setup()).await?;
+    let provider = gateway::Provider::start().await?;
+    let more = format!("max_executors = 100\nallow_origins = [{:?}, \"{{origin}}\"]\n", provider.origin()?);
+    let setup = Setup { stands: Stands::At(harness.clone()), more, ..Setup::outer() };
+    let rig = Rig::start(setup).await?;
     row("idle daemon", &format!("{} KB", memory(rig.daemon.pid())?), "", "10 MB");
     sessions(&rig).await?;
     print("a message of a bare gRPC stream, 1 a ms", &transport::stream(&folder).await?, "");
@@ -58,6 +60,8 @@ async fn measure() -> anyhow::Result<()> {
     burst(&rig).await?;
     exit(&rig).await?;
     receipts(&rig).await?;
+    gateway::measure(&rig, provider).await?;
+    println!("* above the other figure: the transport's own, or the direct way");
     rig.finish().await?;
     fs::remove_dir_all(folder)?;
     Ok(())
@@ -207,7 +211,6 @@ async fn receipts(rig: &Rig) -> anyhow::Result<()> {
         }
     });
     print("result of a call, 64 Harnesses at work", &answered.await?, "");
-    println!("* above the transport's own figure");
     Ok(())
 }
 

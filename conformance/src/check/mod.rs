@@ -36,6 +36,8 @@ pub struct Subject {
     pub harness: String,
     /// A model that the Harness knows. Absent: one that speaks the same API.
     pub model: Option<String>,
+    /// The port of the bundled provider on loopback, whose origin the bridge's operator allows; 0 lets the system choose.
+    pub provider_port: u16,
 }
 
 /// Checks a bridge.
@@ -44,7 +46,7 @@ pub struct Subject {
 /// When it cannot be reached at all, has no such Harness, or the provider cannot be started. What it does wrong is in the
 /// report.
 pub async fn check(subject: &Subject) -> anyhow::Result<Report> {
-    let provider = Provider::start(Vec::new()).await?;
+    let provider = Provider::start_on(subject.provider_port, Vec::new()).await.context("start the provider")?;
     let client = Client::connect(subject.endpoint.clone()).await.context("reach the bridge")?;
     let like = usable(&client, &subject.harness).await?;
     let mut report = Report::default();

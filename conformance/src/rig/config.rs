@@ -35,7 +35,7 @@ pub struct Config {
     pub isolation: Option<Isolation>,
     /// Where workspaces may lie.
     pub roots: Roots,
-    /// More lines, in TOML; `{provider}` in them becomes the address of the rig's provider.
+    /// More lines, in TOML; `{provider}` in them becomes the address of the rig's provider, `{origin}` its origin.
     pub more: String,
 }
 
@@ -53,16 +53,27 @@ impl Config {
             Roots::Everything => vec![place.root().to_owned()],
             Roots::None => Vec::new(),
         };
-        let more = with_limits(&self.more.replace("{provider}", provider));
+        let more = with_limits(&self.more.replace("{provider}", provider).replace("{origin}", origin(provider)));
+        // The provider is a fake on this machine, so its exact origin is the operator's exception (R-SEC-4); a scenario may have others.
+        let allowed = match more.contains("allow_origins") {
+            true => String::new(),
+            false => format!("allow_origins = [{:?}]\n", origin(provider)),
+        };
         // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
         let program = |(harness, program): &(Harness, PathBuf)| format!("{} = {program:?}\n", harness.key());
         let programs: String = self.programs.iter().map(program).collect();
         format!(
-            "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\n{isolation}{programs}{more}\n",
+            "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\n{allowed}{isolation}{programs}{more}\n",
             place.state(),
             place.socket(),
         )
     }
+}
+
+/// Scheme, host and port of a base address.
+fn origin(base_url: &str) -> &str {
+    let host = base_url.find("://").map_or(0, |at| at + 3);
+    &base_url[..base_url[host..].find('/').map_or(base_url.len(), |at| host + at)]
 }
 
 /// What a scenario says nothing about: it does not wait for Turns that run when the daemon stops, and a Harness has its time on a busy machine.

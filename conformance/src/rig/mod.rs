@@ -78,6 +78,8 @@ pub struct Setup {
     pub needs: Vec<(v1::Placement, v1::Capability)>,
     /// Why the scenario runs with one Harness only, where that is the Harness's own way and not the bridge's.
     pub only: Option<&'static str>,
+    /// Why one Harness, or a fault child, is enough, where the rule is the bridge's own.
+    pub bridge: Option<&'static str>,
     /// How the daemon isolates it.
     pub isolation: Isolation,
     /// The first steps in the provider's queue.
@@ -150,6 +152,18 @@ impl Setup {
         Self { only: Some(reason), ..self }
     }
 
+    /// The same without the credential gateway: the Harness holds the model key itself.
+    #[must_use]
+    pub fn without_gateway(self) -> Self {
+        Self { more: format!("gateway = false\n{}", self.more), ..self }
+    }
+
+    /// The same for a scenario of a rule that the bridge keeps by itself, before or beside the Harness.
+    #[must_use]
+    pub fn bridge(self, reason: &'static str) -> Self {
+        Self { bridge: Some(reason), ..self }
+    }
+
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -212,6 +226,17 @@ impl Rig {
         Ok(Self { provider, daemon, child, harness: setup.harness, placements, place })
     }
 
+    /// Ends the rig's provider, whose place another one takes: gives the port, which the daemon allows.
+    ///
+    /// # Errors
+    /// When there can be no other provider for the rig.
+    pub async fn give_way(&mut self) -> anyhow::Result<u16> {
+        let port = self.provider.address().port();
+        let other = Provider::start(Vec::new()).await?;
+        std::mem::replace(&mut self.provider, other).stop().await;
+        Ok(port)
+    }
+
     /// The Harness that is driven.
     #[must_use]
     pub fn kind(&self) -> Harness {
@@ -261,6 +286,17 @@ impl Rig {
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Where the daemon's gateway listens.
+    ///
+    /// # Errors
+    /// When it says nothing of one.
+    pub fn gateway(&self) -> anyhow::Result<std::net::SocketAddr> {
+        let logs = self.daemon.logs();
+        let said = logs.iter().rev().find(|line| line["message"] == "the gateway listens");
+        let address = said.and_then(|line| line["address"].as_str()).context("the daemon has no gateway")?;
+        Ok(address.parse()?)
     }
 
     /// The directory in which the model works.

@@ -39,7 +39,8 @@ where
         assert!(is_rule(rule), "{rule} is not the name of a rule");
     }
     let file = Path::new(Location::caller().file()).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let (harness, for_each, only) = (setup.harness.kind(), setup.for_each, setup.only);
+    let (harness, for_each, all) = (setup.harness.kind(), setup.for_each, setup.all);
+    let (only, bridge) = (setup.only, setup.bridge);
     let real = matches!(setup.stands, Stands::Real);
     let begun = Instant::now();
     let mut seen = Seen::default();
@@ -49,7 +50,9 @@ where
         file,
         harness: harness.to_owned(),
         for_each,
+        all,
         only: only.map(str::to_owned),
+        bridge: bridge.map(str::to_owned),
         real,
         placements: seen.placements,
         not_declared: seen.undeclared,

@@ -227,6 +227,8 @@ unary! {
     release_assignment(ReleaseAssignmentRequest) -> ReleaseAssignmentResponse;
     /// Gives an unused handle back.
     release_preparation(ReleasePreparationRequest) -> ReleasePreparationResponse;
+    /// Gives a Session a fresh credential (R-PRE-6).
+    update_credential(UpdateCredentialRequest) -> UpdateCredentialResponse;
     /// Starts a Turn (R-STA-1).
     start_turn(StartTurnRequest) -> StartTurnResponse;
     /// Lets the bridge drop events that Core has stored.

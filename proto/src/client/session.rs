@@ -90,6 +90,16 @@ impl Session {
         self.client.prepare(request).await
     }
 
+    /// Gives the requests to the model provider a fresh key.
+    ///
+    /// # Errors
+    /// What the bridge refused, or [`Error::Transport`].
+    pub async fn update_credential(&self, credential: v1::Credential) -> Result<v1::CredentialOutcome, Error> {
+        let request =
+            v1::UpdateCredentialRequest { assignment: Some(self.assignment.clone()), credential: Some(credential) };
+        Ok(persist(&self.client, || self.client.update_credential(request.clone())).await?.outcome())
+    }
+
     /// Starts a Turn with what `ready` allows.
     ///
     /// # Errors

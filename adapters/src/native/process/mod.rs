@@ -204,6 +204,11 @@ impl Control {
         self.stderr.tail()
     }
 
+    /// The same up to 64 KiB, behind a beginning of 4 KiB where there was more.
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.all()
+    }
+
     /// The last rungs of the ladder (R-CAN-4), once the caller has closed stdin: waits `eof_wait` for the process to end
     /// by itself, then asks for the end and waits for it.
     pub async fn retire(&mut self, eof_wait: Duration) -> Exit {

@@ -1,4 +1,4 @@
-//! The standard error of a native process: always read, the last part kept for error messages.
+//! The standard error of a native process: always read, its beginning and the last part kept for error messages.
 
 use std::{
     collections::VecDeque,
@@ -12,12 +12,19 @@ const KEPT: usize = 64 << 10;
 /// What an error message gets.
 const TAIL: usize = 4 << 10;
 
-/// The last [`KEPT`] bytes, shared between the task that reads and whoever writes an error.
+/// The last [`KEPT`] bytes and the first few, shared between the task that reads and whoever writes an error.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kept(Arc<Mutex<VecDeque<u8>>>);
+pub(super) struct Kept(Arc<Mutex<Bytes>>);
+
+#[derive(Debug, Default)]
+struct Bytes {
+    /// The first [`TAIL`] bytes, once they are no longer among the last.
+    head: Vec<u8>,
+    last: VecDeque<u8>,
+}
 
 impl Kept {
-    /// Reads to the end. LIMIT: nothing above [`KEPT`] is held, however much comes.
+    /// Reads to the end. LIMIT: nothing above [`KEPT`] and [`TAIL`] is held, however much comes.
     pub(super) async fn drain(self, mut stderr: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 4 << 10];
         while let Ok(read @ 1..) = stderr.read(&mut chunk).await {
@@ -27,23 +34,38 @@ impl Kept {
 
     fn add(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(bytes);
-        let surplus = kept.len().saturating_sub(KEPT);
-        kept.drain(..surplus);
+        let Bytes { head, last } = &mut *kept;
+        last.extend(bytes);
+        let surplus = last.len().saturating_sub(KEPT);
+        if surplus > 0 && head.is_empty() {
+            head.extend(last.iter().take(TAIL));
+        }
+        last.drain(..surplus);
     }
 
     /// The last text, at most [`TAIL`] bytes, without escape sequences and control characters.
     pub(super) fn tail(&self) -> String {
-        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        // The ring may begin in the middle of a character.
-        let start = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
-        let text = plain(&String::from_utf8_lossy(&bytes[start..]));
+        let text = self.last();
         let text = text.trim_end();
         let mut from = text.len().saturating_sub(TAIL);
         while !text.is_char_boundary(from) {
             from += 1;
         }
         text[from..].to_owned()
+    }
+
+    /// All that is kept: the whole text, or its first [`TAIL`] bytes and, in a line of their own, its last [`KEPT`].
+    pub(super) fn all(&self) -> String {
+        let head = self.0.lock().unwrap_or_else(PoisonError::into_inner).head.clone();
+        let last = self.last();
+        if head.is_empty() { last } else { format!("{}\n{last}", plain(&String::from_utf8_lossy(&head))) }
+    }
+
+    fn last(&self) -> String {
+        let bytes: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).last.iter().copied().collect();
+        // The ring may begin in the middle of a character.
+        let start = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+        plain(&String::from_utf8_lossy(&bytes[start..]))
     }
 }
 
@@ -102,10 +124,22 @@ mod tests {
             let kept = Kept::default();
             let text = format!("{}{}\n\n", "x".repeat(lead), "é✓\u{1f980}".repeat(20_000));
             kept.clone().drain(text.as_bytes()).await;
-            assert_eq!(kept.0.lock().unwrap().len(), KEPT);
+            assert_eq!(kept.0.lock().unwrap().last.len(), KEPT);
             let tail = kept.tail();
             assert!(tail.len() <= TAIL && tail.len() > TAIL - 4, "{}", tail.len());
             assert!(text.trim_end().ends_with(&tail), "{}", &tail[..8]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_text_has_its_beginning_and_its_end() {
+        for (length, want) in [(TAIL * 2, TAIL * 2 + 11), (KEPT * 3, TAIL + 1 + KEPT)] {
+            let kept = Kept::default();
+            let text = format!("begin {}\nend\n", "x".repeat(length));
+            kept.clone().drain(text.as_bytes()).await;
+            let all = kept.all();
+            assert!(all.starts_with("begin xxx") && all.ends_with("xxx\nend\n"), "{}", all.len());
+            assert_eq!(all.len(), want);
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Hosting {
     pub(crate) isolation: Option<Isolation>,
     /// Whether the project's own Harness configuration is loaded (R-PLC-1).
     pub(crate) trust_workspace: bool,
+    /// Base address of the model provider: whoever names it on a command line is the operator, so it is reached wherever it is (R-SEC-4).
+    pub(crate) provider: String,
     /// The Codex program; `None` leaves it to the daemon.
     pub(crate) codex: Option<PathBuf>,
     /// The Claude Code program; `None` leaves it to the daemon.

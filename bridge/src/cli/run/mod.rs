@@ -164,6 +164,7 @@ async fn with_daemon(
         workspace_root: plan.workspace.clone(),
         isolation: plan.isolation,
         trust_workspace: plan.trust_workspace,
+        provider: plan.provider.clone(),
         codex: plan.codex.clone(),
         claude_code: plan.claude_code.clone(),
     };
@@ -186,7 +187,7 @@ async fn one_turn(
     client: Client,
     session_id: &str,
     mut interrupts: impl Stream<Item = ()> + Unpin,
-    screen: Screen,
+    mut screen: Screen,
 ) -> Result<Outcome, Failure> {
     let assignment = v1::AssignmentRef { session_id: session_id.into(), assignment_id: session_id.into(), epoch: 1 };
     let placement = match &plan.workspace {
@@ -196,11 +197,15 @@ async fn one_turn(
             directory: workspace.to_string_lossy().into_owned(),
         }),
     };
+    let unproved = unproved(&client, plan).await;
     let bound = tokio::select! {
         bound = Session::bind(client, assignment, placement) => bound.map_err(Failure::at("bind")),
         Some(()) = interrupts.next() => Err(Failure::Interrupted),
     };
     let session = bound?;
+    if let Some(unproved) = unproved {
+        screen.remark(&unproved).await;
+    }
     let outcome = prepared(plan, &session, interrupts, screen).await;
     if plan.endpoint.is_some() && !matches!(outcome, Ok(Outcome::GivenUp)) {
         let released = session.release(true).await;
@@ -209,6 +214,18 @@ async fn one_turn(
         }
     }
     outcome
+}
+
+/// Says when the bridge was not proved on the version of the Harness that is there. Whether it is usable at all is told by the preparation.
+async fn unproved(client: &Client, plan: &Plan) -> Option<String> {
+    let kind = plan.harness.to_string();
+    let info = client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await.ok()?;
+    let declared = info.harnesses.into_iter().find(|harness| harness.kind == kind)?;
+    let is_unproved = declared.available && !declared.qualified;
+    is_unproved.then(|| {
+        let version = declared.version;
+        format!("{kind} {version} is not proved; the nearest proved version is taken as its like")
+    })
 }
 
 async fn prepared(

@@ -222,6 +222,10 @@ impl Runtime for Scripted {
         Ok(Response::new(Box::pin(tokio_stream::iter(messages))))
     }
 
+    async fn update_credential(&self, _: Request<v1::UpdateCredentialRequest>) -> Answer<v1::UpdateCredentialResponse> {
+        Ok(Response::new(Default::default()))
+    }
+
     async fn release_preparation(
         &self,
         _: Request<v1::ReleasePreparationRequest>,

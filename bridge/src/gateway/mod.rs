@@ -1,0 +1,223 @@
+//! The credential gateway (R-SEC-3): a loopback address at which a Harness finds its model provider, and which puts the key in on the way out.
+//!
+//! Each Executor has a route, a path that nobody guesses, for as long as it lives; who asks under another one is told nothing. What passes is not
+//! held back and not kept; an answer is counted as it passes, and cut off where it is more than its limits (R-SEC-5). It knows neither Sessions
+//! nor the protocol of Core.
+
+use std::{
+    fmt, io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use adapters::harness::ModelProvider;
+use http::Uri;
+use hyper::{rt::Executor, server::conn::http1, service::service_fn};
+use hyper_util::{
+    client::legacy::Client,
+    rt::{TokioIo, TokioTimer},
+};
+use secrecy::SecretString;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::tasks;
+use connect::Connector;
+use routes::{Name, Route, Routes};
+
+mod connect;
+mod guard;
+mod judged;
+mod origin;
+mod relay;
+mod routes;
+mod stream;
+
+pub(crate) use guard::Guard;
+pub(crate) use origin::{Malformed as MalformedOrigin, Origin};
+pub(crate) use stream::{Breach, Limits as StreamLimits};
+
+/// What a Harness is given for a key. It opens nothing anywhere.
+pub(crate) const PLACEHOLDER: &str = "runtime-bridge-placeholder";
+
+/// Connections that may be open at once; the next ones wait. A Harness has a few.
+const CONNECTIONS: usize = 1024;
+/// How long a connection may be without a request, or take for the head of one. Longer than a Harness keeps one for later.
+const HEAD: Duration = Duration::from_secs(330);
+/// Longest head of a request in bytes.
+const HEAD_BYTES: usize = 64 << 10;
+/// Connections of one route that are kept for later, and for how long.
+const IDLE: usize = 8;
+const IDLE_LIFE: Duration = Duration::from_secs(60);
+/// Between two tries to take a connection where the system refuses one.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long what still goes on may take to end once the gateway closes.
+const LAST: Duration = Duration::from_secs(2);
+
+/// A gateway that listens.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    routes: Arc<Routes>,
+    address: SocketAddr,
+    connector: Connector,
+    limits: StreamLimits,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// A route. It is gone when this is dropped.
+pub(crate) struct Lease {
+    routes: Arc<Routes>,
+    route: Arc<Route>,
+    name: Name,
+    base_url: String,
+}
+
+/// The base address has the name of the route.
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lease").field(&self.route).finish()
+    }
+}
+
+impl Gateway {
+    /// Begins to listen, on a port that the system picks.
+    pub(crate) async fn open(guard: Guard, limits: StreamLimits) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let (routes, tasks, stop) = (Arc::new(Routes::default()), TaskTracker::new(), CancellationToken::new());
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let listening = listen(listener, room, Arc::clone(&routes), tasks.clone(), stop.clone());
+        drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
+        Ok(Self { routes, address, connector: Connector::new(guard), limits, tasks, stop })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A route to a provider, whose base address was checked. The key is put in where there is one.
+    pub(crate) fn lease(&self, provider: &ModelProvider, key: Option<SecretString>) -> io::Result<Lease> {
+        let no_url = || io::Error::new(io::ErrorKind::InvalidInput, "the base address of a provider is no URL");
+        let base: Uri = provider.base_url.parse().map_err(|_| no_url())?;
+        // Each route has connections of its own, which end with it: no Session shares one with another.
+        let upstream = Client::builder(Tracked(self.tasks.clone()))
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_LIFE)
+            .pool_max_idle_per_host(IDLE)
+            .build(self.connector.clone());
+        let route = Arc::new(Route::new(provider.protocol, &base, key, upstream, self.limits).ok_or_else(no_url)?);
+        let name = self.routes.add(Arc::clone(&route))?;
+        let base_url = format!("http://{}/{}", self.address, name.as_str());
+        Ok(Lease { routes: Arc::clone(&self.routes), route, name, base_url })
+    }
+
+    /// Ends the listener and everything that still passes.
+    pub(crate) async fn close(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if time::timeout(LAST, self.tasks.wait()).await.is_err() {
+            tracing::warn!("connections to model providers are left behind");
+        }
+    }
+}
+
+impl Lease {
+    /// The base address that the Harness is given in place of the provider's.
+    pub(crate) fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// Takes another key for the requests that come from now on.
+    pub(crate) fn swap(&self, key: Option<SecretString>) {
+        self.route.swap(key);
+    }
+
+    /// What an answer did that it may not, once.
+    pub(crate) fn take_breach(&self) -> Option<Breach> {
+        self.route.take_breach()
+    }
+
+    /// Waits until an answer may have done what it may not. Cancel safe.
+    pub(crate) async fn breached(&self) {
+        self.route.breached().await;
+    }
+
+    /// Why the gateway itself did not pass the last request on, if it did not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.route.trouble()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.routes.remove(&self.name);
+    }
+}
+
+/// Takes connections until it is told to stop.
+async fn listen(
+    listener: TcpListener,
+    room: Arc<Semaphore>,
+    routes: Arc<Routes>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) {
+    let accept = async || {
+        // It is never closed.
+        let permit = Arc::clone(&room).acquire_owned().await.ok()?;
+        loop {
+            match listener.accept().await {
+                Ok((tcp, _)) => return Some((tcp, permit)),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection of a Harness could not be taken");
+                    time::sleep(AGAIN).await;
+                }
+            }
+        }
+    };
+    // A connection that is lost here is one of a daemon that stops.
+    while let Some(Some((tcp, permit))) = stop.run_until_cancelled(accept()).await {
+        let (routes, stop) = (Arc::clone(&routes), stop.clone());
+        let connection = async move {
+            stop.run_until_cancelled(serve(tcp, routes)).await;
+            drop(permit);
+        };
+        drop(tasks::spawn(&tasks, tasks::Kind::Gateway, connection));
+    }
+}
+
+/// Serves one connection of a Harness. Each piece goes on as it comes.
+async fn serve(tcp: TcpStream, routes: Arc<Routes>) {
+    if let Err(error) = tcp.set_nodelay(true) {
+        tracing::debug!(%error, "a connection collects what it sends");
+    }
+    let service = service_fn(move |request| relay::pass(Arc::clone(&routes), request));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(tcp), service);
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "a connection of a Harness broke off");
+    }
+}
+
+/// Starts the tasks of connections to providers, so that the gateway can wait for them.
+#[derive(Clone, Debug)]
+struct Tracked(TaskTracker);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tracked {
+    fn execute(&self, task: F) {
+        drop(tasks::spawn(&self.0, tasks::Kind::Gateway, task));
+    }
+}
+
+#[cfg(test)]
+mod tests;
