@@ -1,8 +1,6 @@
 //! A Harness that cannot be used, or that fails on its way to a ready Executor (R-PRE-1, R-CAP-1, R-CAN-4). No Turn is lost by it: as
 //! soon as the Harness is well, the same Session is prepared.
 
-#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
