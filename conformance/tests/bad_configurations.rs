@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use conformance::child::codex;
 use conformance::for_each_harness;
-use conformance::rig::{Codex, Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario};
+use conformance::rig::{Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason, execution_configuration::Provider};
 
@@ -18,7 +18,7 @@ const OWN: &str = "a configuration is judged before the Harness runs, the fault 
 for_each_harness!(another_key_is_taken_and_the_history_goes_on_with_it, a_provider_of_the_operator_is_named);
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().bridge(OWN) }
+    Setup::faulty(codex::healthy()).bridge(OWN)
 }
 
 fn key(value: &str) -> Vec<v1::Credential> {

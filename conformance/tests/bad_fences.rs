@@ -1,7 +1,7 @@
 //! The fence of a Session on every call: other assignments, other epochs, released Sessions, unknown Sessions and Turns.
 
 use conformance::child::codex;
-use conformance::rig::{Call, Codex, Rig, Setup, refusal, scenario};
+use conformance::rig::{Call, Rig, Setup, refusal, scenario};
 use proto::client::{Client, Session, text_input};
 use proto::v1::{self, Reason, bind_assignment_request::Placement};
 
@@ -9,7 +9,7 @@ use proto::v1::{self, Reason, bind_assignment_request::Placement};
 const OWN: &str = "a fence is judged before a Harness is asked";
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().bridge(OWN) }
+    Setup::faulty(codex::healthy()).bridge(OWN)
 }
 
 /// A Session with this assignment and epoch, on the rig's workspace.

@@ -1,7 +1,7 @@
 //! Requests with a field that is missing, unknown or malformed: each is refused with its path and has no effect (R-API-2, R-API-9).
 
 use conformance::child::codex;
-use conformance::rig::{Call, Codex, Rig, Setup, Target, configuration, refusal, scenario};
+use conformance::rig::{Call, Rig, Setup, Target, configuration, refusal, scenario};
 use proto::client::{Client, Error, text_input};
 use proto::v1::{self, Reason};
 
@@ -12,7 +12,7 @@ const OWN: &str = "a field is judged before a Harness is asked";
 const BAD_IDS: [&str; 9] = ["", " ", "a b", "a/b", "../a", "ä", "a\n", "a\u{0}b", "{a}"];
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().bridge(OWN) }
+    Setup::faulty(codex::healthy()).bridge(OWN)
 }
 
 /// Nothing was started for what was refused, and a Session works.

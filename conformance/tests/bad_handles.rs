@@ -3,8 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, MODEL_KEY, Rig, Setup, refusal, scenario};
+use conformance::child::codex;
+use conformance::child::fault::Place;
+use conformance::rig::{MODEL_KEY, Rig, Setup, refusal, scenario};
 use conformance::script::child::{Program, Step};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason, prepare_execution_response::Progress};
@@ -14,7 +15,7 @@ use tokio::time;
 const OWN: &str = "handles and identities are the bridge's own";
 
 fn with(program: Program) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default().bridge(OWN) }
+    Setup::faulty(program).bridge(OWN)
 }
 
 /// A Turn that stays in its first message until the gate `go` is open.

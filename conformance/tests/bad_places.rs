@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use conformance::child::codex;
 use conformance::for_each_harness;
-use conformance::rig::{Codex, Harness, Observed, Rig, Setup, refusal, scenario};
+use conformance::rig::{Harness, Observed, Rig, Setup, refusal, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ReleaseOutcome, bind_assignment_request::Placement, event::Kind};
 use serde_json::json;
@@ -34,7 +34,7 @@ async fn bound(rig: &Rig, name: &str) -> anyhow::Result<(Session, PathBuf)> {
 
 #[test]
 fn what_has_taken_the_place_of_a_workspace_is_not_worked_in() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().bridge(OWN) };
+    let setup = Setup::faulty(codex::healthy()).bridge(OWN);
     scenario("workspace_replaced", &["R-ASG-3", "R-PRE-1", "R-PRE-7"], setup, async |rig| {
         let (session, directory) = bound(rig, "deep/one").await?;
         let above = directory.parent().context("no parent")?.to_owned();

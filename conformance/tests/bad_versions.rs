@@ -1,7 +1,7 @@
 //! Calls that are written in a version that the bridge does not take, or that do not say which (R-API-1).
 
 use conformance::child::codex;
-use conformance::rig::{Call, Codex, Rig, Setup, refusal, scenario};
+use conformance::rig::{Call, Rig, Setup, refusal, scenario};
 use proto::v1::{self, Reason};
 use proto::version::{CURRENT, HEADER, OLDEST_ACCEPTED, Version};
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
@@ -13,7 +13,7 @@ use tonic_reflection::pb::v1::{
 const OWN: &str = "the version of a call is judged before anything else";
 
 fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().bridge(OWN) }
+    Setup::faulty(codex::healthy()).bridge(OWN)
 }
 
 /// A Session that was there before works as if nothing had happened.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Rig, Roots, Setup, refusal, scenario};
+use conformance::rig::{Rig, Roots, Setup, Stands, refusal, scenario};
 use proto::client::{Error, Session};
 use proto::v1::{self, Reason, bind_assignment_request::Placement};
 
@@ -14,7 +14,7 @@ use proto::v1::{self, Reason, bind_assignment_request::Placement};
 const OWN: &str = "a directory is judged before a Harness is asked";
 
 fn setup(roots: Roots) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), roots, ..Setup::default().bridge(OWN) }
+    Setup { stands: Stands::Faulty(Box::new(codex::healthy())), roots, ..Setup::default().bridge(OWN) }
 }
 
 /// Binds a Session on this directory.

@@ -78,15 +78,14 @@ async fn cancelled(
     session.start(ready, turn_id, text_input("look")).await?;
     let begun = Notify::new();
     let mut following = pin!(followed(session, turn_id, &begun));
-    let moment_comes = async {
+    let begins = async {
         if moment.begun {
             begun.notified().await;
         }
-        time::sleep(moment.after).await;
     };
     let early = tokio::select! {
         seen = &mut following => Some(seen),
-        () = moment_comes => None,
+        () = begins => time::timeout(moment.after, &mut following).await.ok(),
     };
     let asked = Instant::now();
     let answer = session.cancel(turn_id, Some(Duration::from_secs(30))).await?;

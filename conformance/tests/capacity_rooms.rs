@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Rig, Setup, refusal, refused, scenario};
+use conformance::rig::{Rig, Setup, Stands, refusal, refused, scenario};
 use proto::client::{Client, Session};
 use proto::v1::{self, ExecutorState, Load, Reason, watch_runtime_response::News};
 use tokio::task::JoinSet;
@@ -109,7 +109,7 @@ fn two_sessions_race_for_one_room() {
 #[test]
 fn of_300_preparations_at_once_as_many_succeed_as_there_is_room() {
     const ROOMS: usize = 4;
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..limited(&rooms(ROOMS)) };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..limited(&rooms(ROOMS)) };
     scenario("capacity_300", &["R-PRE-3", "R-API-8"], setup, async |rig| {
         let connections = [rig.client().await?, rig.client().await?, rig.client().await?];
         let mut binding = JoinSet::new();

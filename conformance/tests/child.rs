@@ -7,7 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
-use conformance::child::codex::{self, Fault, Place};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, MARK, Place};
 use conformance::child::{FaultChild, VERSION_LINE};
 use conformance::script::Script;
 use conformance::script::child::Program;
@@ -33,7 +34,7 @@ struct Running {
 }
 
 fn start(name: &str, program: Program) -> Running {
-    let files = FaultChild::install(&folder(name), Path::new(PROGRAM), program).unwrap();
+    let files = FaultChild::install(&folder(name), "codex", Path::new(PROGRAM), program).unwrap();
     let mut child = Command::new(files.path())
         .args(["app-server", "--strict-config"])
         .env("MARKER", "here")
@@ -98,7 +99,7 @@ fn begin_turn(running: &mut Running) {
 
 #[test]
 fn tells_its_version() {
-    let files = FaultChild::install(&folder("version"), Path::new(PROGRAM), codex::healthy()).unwrap();
+    let files = FaultChild::install(&folder("version"), "codex", Path::new(PROGRAM), codex::healthy()).unwrap();
     let output = Command::new(files.path()).arg("--version").output().unwrap();
     assert_eq!(output.stdout, VERSION_LINE.as_bytes());
     assert!(output.status.success());
@@ -217,7 +218,7 @@ fn a_deaf_child_outlives_a_termination_and_the_end_of_its_input() {
     running.send(&json!({"id": 1, "method": "initialize"}));
     let pid = Pid::from_child(&running.child);
     let files = running.files.clone();
-    block_on(files.wait_for_mark(codex::MARK));
+    block_on(files.wait_for_mark(MARK));
     drop(running.stdin.take());
     // The mark stands just before the deafness, so the signal may be early; a second fault child knows when it is deaf.
     let mut sure = scripted("deaf-sure", r#"{"steps":["ignore_term",{"mark":"deaf"},{"gate":"go"},{"exit":7}]}"#);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Rig, Setup, scenario};
+use conformance::rig::{Rig, Setup, scenario};
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, MethodDescriptor, ReflectMessage, Value};
@@ -156,7 +156,7 @@ fn of_the_readme() -> anyhow::Result<String> {
 
 #[test]
 fn the_call_of_the_readme_is_answered() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().bridge(OWN) };
+    let setup = Setup::faulty(codex::healthy()).bridge(OWN);
     scenario("grpcurl", &["R-API-1", "R-OBS-1"], setup, async |rig| {
         let channel = connect(rig).await?;
         let info = call(&channel, &of_the_readme()?, &[], &json!({})).await??;

@@ -4,8 +4,9 @@ use std::process::{Output, Stdio};
 use std::{env, fs};
 
 use anyhow::Context;
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, Observed, Rig, Setup, program, refused, scenario};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, Place};
+use conformance::rig::{Observed, Rig, Setup, Stands, program, refused, scenario};
 use proto::v1::{self, Reason, event::Kind};
 use tokio::process::Command;
 
@@ -109,7 +110,7 @@ fn without_the_role_of_an_operator_one_releases_ones_own() {
 
 #[test]
 fn a_release_ends_a_harness_that_does_not_obey() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
     scenario("command_release_deaf", &["R-ASG-4", "R-CAN-4"], setup, async |rig| {
         let session = rig.session().await?;
         if let Some(child) = &rig.child {

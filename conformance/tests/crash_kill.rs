@@ -1,12 +1,19 @@
-//! `kill -9` of the daemon in the middle of a Turn of the real Codex (R-DUR-1, R-DUR-2): nothing lives on, nothing that was acknowledged is
+//! `kill -9` of the daemon in the middle of a Turn (R-DUR-1, R-DUR-2): nothing lives on, nothing that was acknowledged is
 //! lost, nothing is done twice.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::for_each_harness;
+use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
+
+for_each_harness!(
+    a_kill_while_a_command_runs_leaves_nothing,
+    an_unused_preparation_does_not_survive_and_its_session_does,
+    a_turn_that_was_over_stays_as_it_was,
+);
 
 const SCHEMA: &str = r#"{"type":"object","properties":{"q":{"type":"string"}}}"#;
 
@@ -111,9 +118,46 @@ fn after_a_kill_the_turn_is_unknown_and_nothing_acknowledged_is_lost() {
     });
 }
 
-#[test]
-fn an_unused_preparation_does_not_survive_and_its_session_does() {
-    scenario("crash_prepared", &["R-PRE-7", "R-DUR-2", "R-CAN-4"], Setup::outer(), async |rig| {
+/// The command has a grandchild in a session of its own.
+fn a_kill_while_a_command_runs_leaves_nothing(harness: Harness) {
+    let rules = ["R-DUR-1", "R-DUR-2", "R-CAN-4", "R-EVT-1", "R-EVT-3", "R-FN-5"];
+    scenario("crash_command", &rules, Setup::outer().of(harness), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"}]}]},
+                {"play": [{"shell": {"command": "setsid sh -c 'sleep 615 & exec sleep 616' & sleep 617"}}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let ready = rig.prepare(&session, rig.configuration(vec![function("lookup", SCHEMA)])).await?;
+        session.start(&ready, "t-1", text_input("look it up")).await?;
+        let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
+        seen.call(&mut events).await?;
+        session.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        seen.until(&mut events, |kind| matches!(kind, Kind::ToolStarted(_)).then_some(())).await?;
+        for command in ["sleep 615", "sleep 616", "sleep 617"] {
+            rig.wait_for_process(|process| process.command == command).await?;
+        }
+        crash(rig).await?;
+        rig.only(&[]).await?;
+        let turn = session.turn("t-1").await?;
+        let ended = turn.ended.context("it goes on")?;
+        assert_eq!((ended.status(), ended.cause()), (v1::TurnStatus::Unknown, v1::EndCause::ExecutionLost));
+        let whole = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
+        assert_eq!(whole.events[..seen.events.len()], seen.events);
+        let applied = whole.kinds().filter(|kind| matches!(kind, Kind::FunctionResultApplied(_))).count();
+        assert_eq!(applied, 1, "{:?}", whole.story());
+        let tools = whole.kinds().filter_map(|kind| match kind {
+            Kind::ToolCompleted(tool) => Some(tool.status()),
+            _ => None,
+        });
+        assert_eq!(tools.collect::<Vec<_>>(), [v1::ToolStatus::Incomplete], "{:?}", whole.story());
+        let again = session.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        assert_eq!(again[0].outcome(), ResultOutcome::Duplicate);
+        rig.whole_turn(&rig.session().await?, "t-1", "hello").await?.completed()
+    });
+}
+
+fn an_unused_preparation_does_not_survive_and_its_session_does(harness: Harness) {
+    scenario("crash_prepared", &["R-PRE-7", "R-DUR-2", "R-CAN-4"], Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
         crash(rig).await?;
@@ -132,9 +176,8 @@ fn an_unused_preparation_does_not_survive_and_its_session_does() {
     });
 }
 
-#[test]
-fn a_turn_that_was_over_stays_as_it_was() {
-    scenario("crash_ended", &["R-DUR-1", "R-DUR-2", "R-EVT-1"], Setup::outer(), async |rig| {
+fn a_turn_that_was_over_stays_as_it_was(harness: Harness) {
+    scenario("crash_ended", &["R-DUR-1", "R-DUR-2", "R-EVT-1"], Setup::outer().of(harness), async |rig| {
         let session = rig.session().await?;
         let before = rig.whole_turn(&session, "t-1", "hello").await?;
         before.completed()?;

@@ -4,12 +4,15 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex::{self, FUNCTION};
-use conformance::rig::{Codex, Daemon, MODEL_KEY, Observed, Rig, Setup, function, scenario, text_result};
+use conformance::child::fault::FUNCTION;
+use conformance::for_each_harness;
+use conformance::rig::{Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, function, scenario, text_result};
 use proto::client::{Client, Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use tokio::sync::Notify;
 use tokio::time;
+
+for_each_harness!(nothing_acknowledged_is_lost_whenever_the_daemon_is_killed);
 
 /// How many times the daemon is killed.
 const ROUNDS: u64 = 40;
@@ -116,11 +119,10 @@ fn next(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-#[test]
-fn nothing_acknowledged_is_lost_whenever_the_daemon_is_killed() {
+fn nothing_acknowledged_is_lost_whenever_the_daemon_is_killed(harness: Harness) {
     let rounds = if std::env::var_os("RUNTIME_BRIDGE_LONG").is_some() { LONG } else { ROUNDS };
-    let program = codex::calling(r#"{"q":"life"}"#);
-    let setup = Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default() };
+    let program = harness.calling(r#"{"q":"life"}"#);
+    let setup = Setup::faulty(program).of(harness);
     scenario("crash_seeded", &["R-DUR-1", "R-DUR-2", "R-API-6", "R-CAN-4"], setup, async |rig| {
         let mut seed = 20_261_130;
         let mut all = Vec::new();
@@ -134,16 +136,15 @@ fn nothing_acknowledged_is_lost_whenever_the_daemon_is_killed() {
                 let shown: &Rig = rig;
                 let answered = Notify::new();
                 let mut work = pin!(core(shown, client, &id, &mut told, &answered));
-                let moment_comes = async {
+                let begins = async {
                     // A busy machine does not come so far in the time of a Turn.
                     if round % 4 == 3 {
                         answered.notified().await;
                     }
-                    time::sleep(moment).await;
                 };
                 let over = tokio::select! {
                     _ = &mut work => true,
-                    () = moment_comes => false,
+                    () = begins => time::timeout(moment, &mut work).await.is_ok(),
                 };
                 let pid = shown.daemon.pid();
                 kill(pid)?;

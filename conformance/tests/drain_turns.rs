@@ -3,14 +3,27 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex::{self, Fault, Place};
+use conformance::child::fault::{Fault, MARK, Place};
+use conformance::for_each_harness;
 use conformance::rig::{
-    Codex, Daemon, Ended, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result,
+    Daemon, Ended, Harness, Isolation, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result,
 };
 use proto::client::{Messages, Session, text_input};
 use proto::v1::{self, ExecutorState, Reason, event::Kind, watch_runtime_response::News};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
+
+for_each_harness!(
+    what_runs_finishes_and_nothing_new_begins,
+    health_says_that_a_daemon_which_drains_does_not_serve,
+    a_turn_that_only_waits_holds_nothing_up,
+    a_turn_that_waits_may_be_answered_while_another_one_runs,
+    a_preparation_at_work_is_given_up,
+    what_still_runs_at_the_deadline_is_interrupted,
+    a_signal_waits_for_what_runs,
+    a_drain_goes_on_without_those_who_asked_for_it_and_is_answered_before_the_daemon_leaves,
+    a_second_signal_does_not_wait_for_what_runs,
+);
 
 /// A first answer that waits for the gate `go` and then breaks off, and a second one that is whole.
 const HELD: &str =
@@ -21,50 +34,53 @@ const CALL: &str =
 
 const LOOKUP: &str = r#"{"type":"object"}"#;
 
-#[test]
-fn what_runs_finishes_and_nothing_new_begins() {
-    scenario("drain_finishes", &["R-DUR-3", "R-PRE-7", "R-API-6"], Setup::outer().with(LONG), async |rig| {
-        rig.provider.script(&format!("[{HELD}]"))?;
-        let busy = rig.session().await?;
-        let mut events = held(rig, &busy).await?;
-        let ready_one = rig.session().await?;
-        let ready = rig.prepare(&ready_one, rig.configuration(Vec::new())).await?;
-        let fresh = rig.session().await?;
-        let (mut drain, mut watch) = begin(rig).await?;
-        wait_for_drain(&mut watch).await?;
-        refusal(fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::Draining);
-        refusal(ready_one.start(&ready, "t-1", text_input("hello")).await, Reason::Draining);
-        // Known identities are answered as ever.
-        let again = busy.start(&v1::Ready::default(), "t-1", text_input("please-hold")).await?;
-        assert!(again.duplicate);
-        // Nobody needs an idle Executor any more.
-        executor_becomes(rig, &ready_one, ExecutorState::None).await?;
-        assert!(drain.answer().is_none());
-        rig.provider.open_gate("go");
-        let seen = Observed::default().to_the_end(&mut events).await?;
-        seen.completed()?;
-        assert_eq!(drain.over().await?, v1::DrainResponse::default());
-        // A second one joins the first, and the daemon serves everything else.
-        let client = rig.client().await?;
-        assert_eq!(client.drain(v1::DrainRequest {}).await?, v1::DrainResponse::default());
-        executor_becomes(rig, &busy, ExecutorState::None).await?;
-        let again = Observed::default().to_the_end(&mut busy.turn_events("t-1")).await?;
-        assert_eq!(again.events, seen.events);
-        refusal(busy.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::Draining);
-        busy.release(false).await?;
-        // The stream of a watcher ends with the daemon.
-        rig.daemon.signal(Signal::TERM)?;
-        while watch.next().await?.is_some() {}
-        assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
-        rig.daemon = Daemon::start(rig.place()).await?;
-        rig.whole_turn(&fresh, "t-1", "hello").await?.completed()
-    });
+fn what_runs_finishes_and_nothing_new_begins(harness: Harness) {
+    scenario(
+        "drain_finishes",
+        &["R-DUR-3", "R-PRE-7", "R-API-6"],
+        Setup::outer().of(harness).with(LONG),
+        async |rig| {
+            rig.provider.script(&format!("[{HELD}]"))?;
+            let busy = rig.session().await?;
+            let mut events = held(rig, &busy).await?;
+            let ready_one = rig.session().await?;
+            let ready = rig.prepare(&ready_one, rig.configuration(Vec::new())).await?;
+            let fresh = rig.session().await?;
+            let (mut drain, mut watch) = begin(rig).await?;
+            wait_for_drain(&mut watch).await?;
+            refusal(fresh.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::Draining);
+            refusal(ready_one.start(&ready, "t-1", text_input("hello")).await, Reason::Draining);
+            // Known identities are answered as ever.
+            let again = busy.start(&v1::Ready::default(), "t-1", text_input("please-hold")).await?;
+            assert!(again.duplicate);
+            // Nobody needs an idle Executor any more.
+            executor_becomes(rig, &ready_one, ExecutorState::None).await?;
+            assert!(drain.answer().is_none());
+            rig.provider.open_gate("go");
+            let seen = Observed::default().to_the_end(&mut events).await?;
+            seen.completed()?;
+            assert_eq!(drain.over().await?, v1::DrainResponse::default());
+            // A second one joins the first, and the daemon serves everything else.
+            let client = rig.client().await?;
+            assert_eq!(client.drain(v1::DrainRequest {}).await?, v1::DrainResponse::default());
+            executor_becomes(rig, &busy, ExecutorState::None).await?;
+            let again = Observed::default().to_the_end(&mut busy.turn_events("t-1")).await?;
+            assert_eq!(again.events, seen.events);
+            refusal(busy.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::Draining);
+            busy.release(false).await?;
+            // The stream of a watcher ends with the daemon.
+            rig.daemon.signal(Signal::TERM)?;
+            while watch.next().await?.is_some() {}
+            assert_eq!(rig.daemon.wait(Duration::from_secs(20)).await?, Ended::Code(0));
+            rig.daemon = Daemon::start(rig.place()).await?;
+            rig.whole_turn(&fresh, "t-1", "hello").await?.completed()
+        },
+    );
 }
 
 /// Who routes by health sends nothing more to a daemon that drains, and what is under way goes on.
-#[test]
-fn health_says_that_a_daemon_which_drains_does_not_serve() {
-    scenario("drain_health", &["R-DUR-3", "R-OBS-1"], Setup::outer().with(LONG), async |rig| {
+fn health_says_that_a_daemon_which_drains_does_not_serve(harness: Harness) {
+    scenario("drain_health", &["R-DUR-3", "R-OBS-1"], Setup::outer().of(harness).with(LONG), async |rig| {
         rig.provider.script(&format!("[{HELD}]"))?;
         let session = rig.session().await?;
         let mut events = held(rig, &session).await?;
@@ -88,9 +104,8 @@ fn health_says_that_a_daemon_which_drains_does_not_serve() {
     });
 }
 
-#[test]
-fn a_turn_that_only_waits_holds_nothing_up() {
-    scenario("drain_waiting", &["R-DUR-3", "R-FN-7", "R-EVT-3"], Setup::outer().with(LONG), async |rig| {
+fn a_turn_that_only_waits_holds_nothing_up(harness: Harness) {
+    scenario("drain_waiting", &["R-DUR-3", "R-FN-7", "R-EVT-3"], Setup::outer().of(harness).with(LONG), async |rig| {
         rig.provider.script(&format!("[{CALL}]"))?;
         let session = rig.session().await?;
         let (mut events, mut seen) = called(rig, &session).await?;
@@ -111,9 +126,8 @@ fn a_turn_that_only_waits_holds_nothing_up() {
     });
 }
 
-#[test]
-fn a_turn_that_waits_may_be_answered_while_another_one_runs() {
-    scenario("drain_answered", &["R-DUR-3", "R-FN-5"], Setup::outer().with(LONG), async |rig| {
+fn a_turn_that_waits_may_be_answered_while_another_one_runs(harness: Harness) {
+    scenario("drain_answered", &["R-DUR-3", "R-FN-5"], Setup::outer().of(harness).with(LONG), async |rig| {
         rig.provider.script(&format!("[{HELD}, {CALL}]"))?;
         let busy = rig.session().await?;
         let mut held = held(rig, &busy).await?;
@@ -130,17 +144,16 @@ fn a_turn_that_waits_may_be_answered_while_another_one_runs() {
     });
 }
 
-#[test]
-fn a_preparation_at_work_is_given_up() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().with(LONG) };
+fn a_preparation_at_work_is_given_up(harness: Harness) {
+    let setup = Setup { isolation: Isolation::Outer, ..Setup::child_of(harness) }.with(LONG);
     scenario("drain_preparing", &["R-DUR-3", "R-PRE-7", "R-CAN-4"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
-        child.play(codex::with_fault(Place::AtThreadStart, Fault::Hangs))?;
+        child.play(harness.with_fault(Place::AtThreadStart, Fault::Hangs))?;
         let session = rig.session().await?;
         let (preparing, configuration) = (session.clone(), rig.configuration(Vec::new()));
         let mut prepared = JoinSet::new();
         prepared.spawn(async move { preparing.prepare(configuration, Vec::new()).await });
-        child.wait_for_mark(codex::MARK).await?;
+        child.wait_for_mark(MARK).await?;
         let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
         assert_eq!(answer, v1::DrainResponse::default());
         rig.only(&[]).await?;
@@ -196,31 +209,34 @@ fn a_newer_credential_prepares_nothing_in_a_drain() {
     });
 }
 
-#[test]
-fn what_still_runs_at_the_deadline_is_interrupted() {
-    scenario("drain_deadline", &["R-DUR-3", "R-EVT-3", "R-CAN-4"], Setup::outer().with(SHORT), async |rig| {
-        rig.provider.script(&format!("[{HELD}, {CALL}]"))?;
-        let busy = rig.session().await?;
-        let mut held = held(rig, &busy).await?;
-        let waiting = rig.session().await?;
-        let (mut events, seen) = called(rig, &waiting).await?;
-        let family = rig.family()?;
-        let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
-        assert_eq!(named(&answer.interrupted_turns), [(busy.assignment().session_id.as_str(), "t-1")]);
-        assert_eq!(named(&answer.waiting_turns), [(waiting.assignment().session_id.as_str(), "t-1")]);
-        // Over means over: nothing native is left, at this very moment.
-        let alive: Vec<_> = rig.family()?.into_iter().filter(|process| family.contains(process)).collect();
-        assert!(alive.is_empty(), "{alive:#?}");
-        is_stopped(&Observed::default().to_the_end(&mut held).await?)?;
-        is_stopped(&seen.to_the_end(&mut events).await?)
-    });
+fn what_still_runs_at_the_deadline_is_interrupted(harness: Harness) {
+    scenario(
+        "drain_deadline",
+        &["R-DUR-3", "R-EVT-3", "R-CAN-4"],
+        Setup::outer().of(harness).with(SHORT),
+        async |rig| {
+            rig.provider.script(&format!("[{HELD}, {CALL}]"))?;
+            let busy = rig.session().await?;
+            let mut held = held(rig, &busy).await?;
+            let waiting = rig.session().await?;
+            let (mut events, seen) = called(rig, &waiting).await?;
+            let family = rig.family()?;
+            let answer = rig.client().await?.drain(v1::DrainRequest {}).await?;
+            assert_eq!(named(&answer.interrupted_turns), [(busy.assignment().session_id.as_str(), "t-1")]);
+            assert_eq!(named(&answer.waiting_turns), [(waiting.assignment().session_id.as_str(), "t-1")]);
+            // Over means over: nothing native is left, at this very moment.
+            let alive: Vec<_> = rig.family()?.into_iter().filter(|process| family.contains(process)).collect();
+            assert!(alive.is_empty(), "{alive:#?}");
+            is_stopped(&Observed::default().to_the_end(&mut held).await?)?;
+            is_stopped(&seen.to_the_end(&mut events).await?)
+        },
+    );
 }
 
-#[test]
-fn a_signal_waits_for_what_runs() {
+fn a_signal_waits_for_what_runs(harness: Harness) {
     for signal in [Signal::TERM, Signal::INT] {
         let name = if signal == Signal::TERM { "drain_sigterm" } else { "drain_sigint" };
-        scenario(name, &["R-DUR-3"], Setup::outer().with(LONG), async |rig| {
+        scenario(name, &["R-DUR-3"], Setup::outer().of(harness).with(LONG), async |rig| {
             rig.provider.script(&format!("[{HELD}]"))?;
             let session = rig.session().await?;
             let mut events = held(rig, &session).await?;
@@ -238,9 +254,8 @@ fn a_signal_waits_for_what_runs() {
     }
 }
 
-#[test]
-fn a_drain_goes_on_without_those_who_asked_for_it_and_is_answered_before_the_daemon_leaves() {
-    scenario("drain_joined", &["R-DUR-3", "R-API-5", "R-API-8"], Setup::outer().with(LONG), async |rig| {
+fn a_drain_goes_on_without_those_who_asked_for_it_and_is_answered_before_the_daemon_leaves(harness: Harness) {
+    scenario("drain_joined", &["R-DUR-3", "R-API-5", "R-API-8"], Setup::outer().of(harness).with(LONG), async |rig| {
         rig.provider.script(&format!("[{HELD}]"))?;
         let session = rig.session().await?;
         let mut events = held(rig, &session).await?;
@@ -259,9 +274,8 @@ fn a_drain_goes_on_without_those_who_asked_for_it_and_is_answered_before_the_dae
     });
 }
 
-#[test]
-fn a_second_signal_does_not_wait_for_what_runs() {
-    scenario("drain_hurried", &["R-DUR-3"], Setup::outer().with(LONG), async |rig| {
+fn a_second_signal_does_not_wait_for_what_runs(harness: Harness) {
+    scenario("drain_hurried", &["R-DUR-3"], Setup::outer().of(harness).with(LONG), async |rig| {
         rig.provider.script(&format!("[{HELD}]"))?;
         let session = rig.session().await?;
         let mut events = held(rig, &session).await?;

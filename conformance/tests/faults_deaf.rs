@@ -1,19 +1,30 @@
 //! A Harness that does not react: to an interrupt, to the end of its pipes, to what it is told; and what it leaves behind (R-CAN-2 to
 //! R-CAN-4, R-EVT-9). Whatever it does, the Turn has an end and nothing of it lives on.
 
+#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use conformance::child::FaultChild;
-use conformance::child::codex::{self, FUNCTION, Fault, MARK, Place};
-use conformance::rig::{Codex, INTERRUPT, Observed, Rig, Setup, function, processes, refusal, scenario, text_result};
-use conformance::script::child::{Program, Spawn, Step};
+use conformance::child::fault::{FUNCTION, Fault, MARK, Place};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, INTERRUPT, Observed, Rig, Setup, function, processes, refusal, scenario, text_result};
+use conformance::script::child::{Program, Repeat, Spawn, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, event::Kind};
+use serde_json::json;
+use serde_json::value::to_raw_value;
 
-fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
-}
+for_each_harness!(
+    questions_of_one_that_reads_no_answers_take_bounded_memory,
+    an_interrupt_that_is_ignored_ends_with_the_process,
+    an_end_by_a_signal_of_its_own_is_no_cancel,
+    a_closed_output_is_an_end,
+    a_pipe_that_nobody_reads_holds_up_nobody_else,
+    what_a_turn_leaves_behind_is_gone_when_it_is_over,
+    a_release_ends_a_deaf_harness,
+);
 
 /// A Turn of a Harness that follows this program, just started.
 async fn started(rig: &Rig, child: &FaultChild, program: Program) -> anyhow::Result<Session> {
@@ -48,13 +59,12 @@ async fn history_is_gone(rig: &Rig, session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[test]
-fn an_interrupt_that_is_ignored_ends_with_the_process() {
-    scenario("fault_interrupt_ignored", &["R-CAN-1", "R-CAN-3", "R-CAN-4"], setup(), async |rig| {
+fn an_interrupt_that_is_ignored_ends_with_the_process(harness: Harness) {
+    scenario("fault_interrupt_ignored", &["R-CAN-1", "R-CAN-3", "R-CAN-4"], Setup::child_of(harness), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         // Deaf to the interrupt, to the end of its input and to SIGTERM.
-        let session = started(rig, &child, codex::with_fault(Place::AtInterrupt, Fault::Hangs)).await?;
+        let session = started(rig, &child, harness.with_fault(Place::AtInterrupt, Fault::Hangs)).await?;
         let mut events = session.turn_events("t-1");
         let mut seen = Observed::default();
         seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
@@ -77,13 +87,12 @@ fn an_interrupt_that_is_ignored_ends_with_the_process() {
     });
 }
 
-#[test]
-fn an_end_by_a_signal_of_its_own_is_no_cancel() {
-    scenario("fault_interrupt_dies", &["R-CAN-3", "R-CAN-6"], setup(), async |rig| {
+fn an_end_by_a_signal_of_its_own_is_no_cancel(harness: Harness) {
+    scenario("fault_interrupt_dies", &["R-CAN-3", "R-CAN-6"], Setup::child_of(harness), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         for fault in [Fault::Segfaults, Fault::IsKilled] {
-            let session = started(rig, &child, codex::with_fault(Place::AtInterrupt, fault)).await?;
+            let session = started(rig, &child, harness.with_fault(Place::AtInterrupt, fault)).await?;
             speaks(&session).await?;
             let settled = session.cancel("t-1", None).await?;
             assert_eq!(settled.outcome(), v1::CancelOutcome::Settled, "{fault:?} {settled:?}");
@@ -96,7 +105,7 @@ fn an_end_by_a_signal_of_its_own_is_no_cancel() {
             bystander.undisturbed(rig).await?;
         }
         // One that refuses the interrupt at first is asked again, and goes on living.
-        let session = started(rig, &child, codex::with_fault(Place::AtInterrupt, Fault::Refuses)).await?;
+        let session = started(rig, &child, harness.with_fault(Place::AtInterrupt, Fault::Refuses)).await?;
         speaks(&session).await?;
         let begun = Instant::now();
         let settled = session.cancel("t-1", None).await?;
@@ -112,15 +121,14 @@ fn an_end_by_a_signal_of_its_own_is_no_cancel() {
     });
 }
 
-#[test]
-fn a_closed_output_is_an_end() {
-    scenario("fault_closed_output", &["R-EVT-7", "R-CAN-4"], setup(), async |rig| {
+fn a_closed_output_is_an_end(harness: Harness) {
+    scenario("fault_closed_output", &["R-EVT-7", "R-CAN-4"], Setup::child_of(harness), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         // One that would end with its input, and one that hears nothing any more.
         let deaf = [Step::Mark(MARK.into()), Step::CloseStdout, Step::IgnoreTerm, Step::Hang];
         for program in
-            [codex::with_fault(Place::InMessage, Fault::ClosesItsOutput), codex::with_steps(Place::InMessage, &deaf)]
+            [harness.with_fault(Place::InMessage, Fault::ClosesItsOutput), harness.with_steps(Place::InMessage, &deaf)]
         {
             let session = started(rig, &child, program).await?;
             let begun = Instant::now();
@@ -136,21 +144,22 @@ fn a_closed_output_is_an_end() {
     });
 }
 
-#[test]
-fn a_pipe_that_nobody_reads_holds_up_nobody_else() {
+fn a_pipe_that_nobody_reads_holds_up_nobody_else(harness: Harness) {
     // Far more than it takes until the cancel: that is to end the Turn.
-    let setup = Setup { more: "limits.result_evidence_ms = 60000".into(), ..setup() };
+    let setup = Setup::child_of(harness).with("limits.result_evidence_ms = 60000");
     scenario("fault_unread_input", &["R-FN-5", "R-FN-8", "R-CAN-4", "R-API-8"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         let hangs = [Step::IgnoreTerm, Step::Mark(MARK.into()), Step::Hang];
         let closes = [Step::CloseStdin, Step::Mark(MARK.into()), Step::Hang];
-        for (steps, size) in [(&hangs as &[_], 8 << 20), (&closes, 10)] {
-            let session = started(rig, &child, codex::with_steps(Place::InCall, steps)).await?;
+        // More than the pipe takes, and no more than the Harness does.
+        let long = if harness == Harness::Codex { 8 << 20 } else { 400_000 };
+        for (steps, size) in [(&hangs as &[_], long), (&closes, 10)] {
+            let session = started(rig, &child, harness.with_steps(Place::InCall, steps)).await?;
             let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
             let call = seen.call(&mut events).await?;
             child.wait_for_mark(MARK).await?;
-            // More than the pipe takes: stored and acknowledged all the same.
+            // Stored and acknowledged all the same.
             let result = text_result("t-1", &call.call_id, &"x".repeat(size));
             let accepted = session.submit(vec![result.clone()]).await?;
             assert_eq!(accepted[0].outcome(), v1::ResultOutcome::Accepted);
@@ -169,20 +178,49 @@ fn a_pipe_that_nobody_reads_holds_up_nobody_else() {
     });
 }
 
+/// Each question is answered, and the answers to these are never read.
+fn questions_of_one_that_reads_no_answers_take_bounded_memory(harness: Harness) {
+    const QUESTIONS: u64 = 200_000;
+    const GROWS_KIB: u64 = 48 << 10;
+    let question = match harness {
+        Harness::Codex => json!({"id": "${round}", "method": "foo/bar", "params": {}}),
+        Harness::ClaudeCode => {
+            json!({"type": "control_request", "request_id": "q${round}", "request": {"subtype": "foo_bar"}})
+        }
+    };
+    let asks = Repeat { times: QUESTIONS, steps: vec![Step::Line(to_raw_value(&question).unwrap())] };
+    let steps = [Step::Repeat(asks), Step::IgnoreTerm, Step::Hang];
+    scenario("fault_unread_answers", &["R-EVT-8", "R-PLC-1", "R-CAN-4"], Setup::child_of(harness), async |rig| {
+        let child = rig.child.clone().context("a child")?;
+        let bystander = rig.bystander().await?;
+        let base = rig.footprint()?;
+        let session = started(rig, &child, harness.with_steps(Place::InMessage, &steps)).await?;
+        let mut looks = tokio::time::interval(Duration::from_millis(20));
+        let mut most = base.memory_kib;
+        while session.turn("t-1").await?.ended.is_none() {
+            most = most.max(rig.footprint()?.memory_kib);
+            looks.tick().await;
+        }
+        anyhow::ensure!(most <= base.memory_kib + GROWS_KIB, "memory grows from {base} to {most} KiB");
+        let seen = observed(&session).await?;
+        let failure = seen.end()?.failure.as_ref().context("no failure")?;
+        assert_eq!(failure.code(), v1::FailureCode::HarnessProtocolError, "{failure:?}");
+        assert!(failure.message.contains("does not read the answers"), "{failure:?}");
+        bystander.undisturbed(rig).await
+    });
+}
+
 /// R-CAN-2: what a Turn has started and did not end is gone before the Turn is said to be over.
-#[test]
-fn what_a_turn_leaves_behind_is_gone_when_it_is_over() {
-    scenario("fault_leftovers", &["R-CAN-2", "R-EVT-9", "R-CAN-3"], setup(), async |rig| {
+fn what_a_turn_leaves_behind_is_gone_when_it_is_over(harness: Harness) {
+    scenario("fault_leftovers", &["R-CAN-2", "R-EVT-9", "R-CAN-3"], Setup::child_of(harness), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         for (new_session, ignore_term, clear_env) in [(true, true, false), (true, true, true), (false, false, false)] {
             let spawn = Spawn { seconds: 600, new_session, ignore_term, hold_stdout: true, clear_env };
-            let session = started(rig, &child, codex::with_steps(Place::InCommand, &[Step::Spawn(spawn)])).await?;
+            let session = started(rig, &child, harness.with_steps(Place::InCommand, &[Step::Spawn(spawn)])).await?;
             let observed = observed(&session).await?;
             observed.completed()?;
-            let native =
-                child.starts()?.into_iter().rfind(|start| start.args[0] == "app-server").context("no start")?;
-            let left = child.descendants(native.pid)?;
+            let left = child.descendants(child.last(harness)?.pid)?;
             assert_eq!(left.len(), 1);
             let alive = processes()?.into_iter().filter(|process| left.contains(&process.pid) && !process.zombie);
             assert_eq!(alive.collect::<Vec<_>>(), [], "it lives when the Turn is over");
@@ -199,14 +237,13 @@ fn what_a_turn_leaves_behind_is_gone_when_it_is_over() {
     });
 }
 
-#[test]
-fn a_release_ends_a_deaf_harness() {
-    scenario("fault_deaf_release", &["R-ASG-4", "R-CAN-4"], setup(), async |rig| {
+fn a_release_ends_a_deaf_harness(harness: Harness) {
+    scenario("fault_deaf_release", &["R-ASG-4", "R-CAN-4"], Setup::child_of(harness), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         let spawn = Spawn { seconds: 600, new_session: true, ignore_term: true, ..Spawn::default() };
         let steps = [Step::Spawn(spawn), Step::IgnoreTerm, Step::Mark(MARK.into()), Step::Hang];
-        let session = started(rig, &child, codex::with_steps(Place::InCommand, &steps)).await?;
+        let session = started(rig, &child, harness.with_steps(Place::InCommand, &steps)).await?;
         child.wait_for_mark(MARK).await?;
         let observing = observed(&session);
         let fence = v1::AssignmentRef { epoch: 2, ..session.assignment().clone() };

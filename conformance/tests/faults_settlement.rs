@@ -1,23 +1,34 @@
 //! What is told of a settlement: a completion that wins, one that is not proved and its later truth, an end before the native turn has begun,
 //! and a pipe that says half a line and nothing more (R-CAN-1 to R-CAN-5, R-EVT-9).
 
+#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::child::FaultChild;
-use conformance::child::codex::{self, FUNCTION, Fault, MARK, Place};
-use conformance::rig::{Codex, INTERRUPT, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::child::fault::{FUNCTION, Fault, MARK, Place};
+use conformance::child::{FaultChild, claude};
+use conformance::for_each_harness;
+use conformance::rig::{Harness, INTERRUPT, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use conformance::script::child::{Bytes, Program, Read, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, Reason, TurnStatus, event::Kind};
 use rustix::process::Signal;
 use serde_json::value::to_raw_value;
 
+for_each_harness!(
+    a_completion_that_is_on_its_way_wins,
+    a_settlement_that_is_not_proved_is_told_and_so_is_its_later_truth,
+    a_release_waits_for_what_a_stopped_keeper_keeps,
+    a_cancel_before_the_native_turn_has_started_is_held_and_not_lost,
+    half_a_line_and_then_silence_is_nothing_until_it_is_ended,
+);
+
 /// The time between two questions for a truth that has no bell.
 const ASK: Duration = Duration::from_millis(20);
 
-fn setup(more: &str) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), more: more.into(), ..Setup::default() }
+fn setup(harness: Harness, more: &str) -> Setup {
+    Setup::child_of(harness).with(more)
 }
 
 /// A Turn of a Harness that follows this program, up to its mark.
@@ -34,18 +45,12 @@ async fn observed(session: &Session) -> anyhow::Result<Observed> {
     Observed::default().to_the_end(&mut session.turn_events("t-1")).await
 }
 
-fn interrupt_read() -> [Step; 2] {
-    let answer = Step::Result(to_raw_value(&serde_json::json!({})).unwrap_or_default());
-    [Step::Read(Read { method: Some("turn/interrupt".into()), answer_to: None }), answer]
-}
-
 /// The interrupt is answered, and the Turn completes all the same: it was done already.
-#[test]
-fn a_completion_that_is_on_its_way_wins() {
-    scenario("cancel_completion_wins", &["R-CAN-5", "R-CAN-1", "R-FN-5"], setup(""), async |rig| {
+fn a_completion_that_is_on_its_way_wins(harness: Harness) {
+    scenario("cancel_completion_wins", &["R-CAN-5", "R-CAN-1", "R-FN-5"], setup(harness, ""), async |rig| {
         let child = rig.child.clone().context("a child")?;
         for place in [Place::InMessage, Place::BeforeEnd] {
-            let session = marked(rig, &child, codex::with_steps(place, &interrupt_read())).await?;
+            let session = marked(rig, &child, harness.with_steps(place, &harness.reads_interrupt())).await?;
             // The mark may be the one of the round before; a Turn whose input is not written yet would be cancelled.
             let speaks = |kind: &Kind| matches!(kind, Kind::MessageStarted(_)).then_some(());
             Observed::default().until(&mut session.turn_events("t-1"), speaks).await?;
@@ -66,7 +71,7 @@ fn a_completion_that_is_on_its_way_wins() {
             }
         }
         // A call that nobody answered, of a Turn that completed: the cancel is what a late result is told of.
-        let session = marked(rig, &child, codex::with_steps(Place::InCall, &interrupt_then_end())).await?;
+        let session = marked(rig, &child, harness.with_steps(Place::InCall, &interrupt_then_end(harness))).await?;
         let mut events = session.turn_events("t-1");
         let mut seen = Observed::default();
         let call = seen.call(&mut events).await?;
@@ -79,24 +84,29 @@ fn a_completion_that_is_on_its_way_wins() {
 }
 
 /// Behind the interrupt the native turn completes at once, with its call open.
-fn interrupt_then_end() -> Vec<Step> {
-    let turn = serde_json::json!({"id": "${turn}", "status": "completed", "error": null, "items": []});
-    let end = serde_json::json!({"method": "turn/completed", "params": {"threadId": "${thread}", "turn": turn}});
-    let mut steps = interrupt_read().to_vec();
-    steps.push(Step::Line(to_raw_value(&end).unwrap_or_default()));
+fn interrupt_then_end(harness: Harness) -> Vec<Step> {
+    let mut steps = harness.reads_interrupt();
+    match harness {
+        Harness::Codex => {
+            let turn = serde_json::json!({"id": "${turn}", "status": "completed", "error": null, "items": []});
+            let end =
+                serde_json::json!({"method": "turn/completed", "params": {"threadId": "${thread}", "turn": turn}});
+            steps.push(Step::Line(to_raw_value(&end).unwrap_or_default()));
+        }
+        Harness::ClaudeCode => steps.extend(claude::end()),
+    }
     steps.push(Step::Read(Read { method: Some("exit".into()), answer_to: None }));
     steps
 }
 
 /// A keeper that is stopped ends nothing, so nothing is proved in time; what it kept is ended by its mark, and who asks again is told so.
-#[test]
-fn a_settlement_that_is_not_proved_is_told_and_so_is_its_later_truth() {
+fn a_settlement_that_is_not_proved_is_told_and_so_is_its_later_truth(harness: Harness) {
     let rules = ["R-CAN-1", "R-CAN-2", "R-CAN-3", "R-CAN-4", "R-EVT-9", "R-ASG-4", "R-API-5"];
-    scenario("cancel_unconfirmed", &rules, setup("limits.settlement_ms = 5000"), async |rig| {
+    scenario("cancel_unconfirmed", &rules, setup(harness, "limits.settlement_ms = 5000"), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
         let base = rig.family()?;
-        let session = marked(rig, &child, codex::with_fault(Place::InCommand, Fault::Hangs)).await?;
+        let session = marked(rig, &child, harness.with_fault(Place::InCommand, Fault::Hangs)).await?;
         let new = rig.family()?.into_iter().filter(|process| !base.contains(process)).collect::<Vec<_>>();
         let keeper = new.iter().find(|process| process.command.contains("runtime-bridge-keeper"));
         keeper.context("no keeper")?.signal(Signal::STOP)?;
@@ -130,12 +140,11 @@ fn a_settlement_that_is_not_proved_is_told_and_so_is_its_later_truth() {
 }
 
 /// The same when the Session is released meanwhile: the Release answers once everything is gone.
-#[test]
-fn a_release_waits_for_what_a_stopped_keeper_keeps() {
+fn a_release_waits_for_what_a_stopped_keeper_keeps(harness: Harness) {
     let rules = ["R-ASG-4", "R-CAN-4", "R-EVT-9"];
-    scenario("release_unconfirmed", &rules, setup("limits.settlement_ms = 5000"), async |rig| {
+    scenario("release_unconfirmed", &rules, setup(harness, "limits.settlement_ms = 5000"), async |rig| {
         let child = rig.child.clone().context("a child")?;
-        let session = marked(rig, &child, codex::with_fault(Place::InCommand, Fault::Hangs)).await?;
+        let session = marked(rig, &child, harness.with_fault(Place::InCommand, Fault::Hangs)).await?;
         let family = rig.family()?;
         let keeper = family.iter().find(|process| process.command.contains("runtime-bridge-keeper"));
         keeper.context("no keeper")?.signal(Signal::STOP)?;
@@ -154,14 +163,17 @@ fn a_release_waits_for_what_a_stopped_keeper_keeps() {
 }
 
 /// A cancel is held until the native turn can be interrupted, and sent once.
-#[test]
-fn a_cancel_before_the_native_turn_has_started_is_held_and_not_lost() {
-    let mut program = codex::with_steps(Place::AtInterrupt, &[]);
-    let start = program.rules.iter_mut().find(|rule| rule.method == "turn/start").unwrap();
-    let begun = |step: &Step| matches!(step, Step::Line(line) if line.get().contains("turn/started"));
-    let place = start.then.iter().position(begun).unwrap();
-    start.then.splice(place..place, [Step::Mark(MARK.into()), Step::Gate("begin".into())]);
-    scenario("cancel_before_start", &["R-CAN-1", "R-CAN-3", "R-EVT-2"], setup(""), async |rig| {
+fn a_cancel_before_the_native_turn_has_started_is_held_and_not_lost(harness: Harness) {
+    let mut program = harness.with_steps(Place::AtInterrupt, &[]);
+    let (method, start, interrupt) = match harness {
+        Harness::Codex => ("turn/start", "turn/started", r#""turn/interrupt""#),
+        Harness::ClaudeCode => ("user", "running", r#""subtype":"interrupt""#),
+    };
+    let turn = program.rules.iter_mut().find(|rule| rule.method == method).unwrap();
+    let begun = |step: &Step| matches!(step, Step::Line(line) if line.get().contains(start));
+    let place = turn.then.iter().position(begun).unwrap();
+    turn.then.splice(place..place, [Step::Mark(MARK.into()), Step::Gate("begin".into())]);
+    scenario("cancel_before_start", &["R-CAN-1", "R-CAN-3", "R-EVT-2"], setup(harness, ""), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let session = marked(rig, &child, program).await?;
         let begun = Instant::now();
@@ -175,9 +187,8 @@ fn a_cancel_before_the_native_turn_has_started_is_held_and_not_lost() {
         let seen = observed(&session).await?;
         let end = seen.end()?;
         assert_eq!((end.status(), end.cause()), (TurnStatus::Cancelled, v1::EndCause::Requested), "{end:?}");
-        let start = child.starts()?.into_iter().rfind(|start| start.args[0] == "app-server").context("no start")?;
-        let told = String::from_utf8(child.received(start.pid)?)?;
-        let told_so = told.matches("\"turn/interrupt\"").count();
+        let told = String::from_utf8(child.received(child.last(harness)?.pid)?)?;
+        let told_so = told.matches(interrupt).count();
         assert!(told_so <= 1, "{told}");
         // Where the machine kept the start back for so long, it was ended instead.
         if took < INTERRUPT {
@@ -190,16 +201,15 @@ fn a_cancel_before_the_native_turn_has_started_is_held_and_not_lost() {
 }
 
 /// Half a line is no message, and silence is no end: the Turn runs on until somebody ends it.
-#[test]
-fn half_a_line_and_then_silence_is_nothing_until_it_is_ended() {
+fn half_a_line_and_then_silence_is_nothing_until_it_is_ended(harness: Harness) {
     let rules = ["R-CAN-1", "R-CAN-4", "R-EVT-2", "R-PRE-1"];
-    scenario("fault_half_a_line", &rules, setup("limits.harness_start_ms = 8000"), async |rig| {
+    scenario("fault_half_a_line", &rules, setup(harness, "limits.harness_start_ms = 8000"), async |rig| {
         let child = rig.child.clone().context("a child")?;
         let bystander = rig.bystander().await?;
-        let half = r#"{"method":"item/agentMessage/delta","params":{"threadId":"${thread?}","turnId":"${turn?}","itemId":"msg_1","delta":"PHANTOM"#;
-        let half = Step::Bytes(Bytes { text: Some(half.into()), ..Bytes::default() });
+        let half = harness.cut_delta().0 + "PHANTOM";
+        let half = Step::Bytes(Bytes { text: Some(half), ..Bytes::default() });
         let steps = [half.clone(), Step::Mark("half".into()), Step::Drain];
-        let session = marked(rig, &child, codex::with_steps(Place::InMessage, &steps)).await?;
+        let session = marked(rig, &child, harness.with_steps(Place::InMessage, &steps)).await?;
         child.wait_for_mark("half").await?;
         let turn = session.turn("t-1").await?;
         assert_eq!((turn.phase(), turn.ended), (v1::TurnPhase::Running, None));
@@ -213,11 +223,12 @@ fn half_a_line_and_then_silence_is_nothing_until_it_is_ended() {
         assert!(discarded, "{:?}", seen.story());
         bystander.undisturbed(rig).await?;
 
+        let opens = if harness == Harness::Codex { "session" } else { "initialize" };
         // At the start it is a preparation that fails in its time.
-        child.play(codex::with_steps(Place::AtThreadStart, &[half, Step::Drain]))?;
+        child.play(harness.with_steps(Place::AtThreadStart, &[half, Step::Drain]))?;
         let session = rig.session().await?;
         let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
-        refusal(refused, Reason::PreparationFailed).with("step", "session");
+        refusal(refused, Reason::PreparationFailed).with("step", opens);
         bystander.undisturbed(rig).await
     });
 }

@@ -6,13 +6,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, Rig, Setup, is_long, scenario};
+use conformance::child::fault::Place;
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Rig, Setup, is_long, scenario};
 use conformance::script::child::{Repeat, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, event::Kind};
-use serde_json::json;
-use serde_json::value::to_raw_value;
+
+for_each_harness!(a_core_that_was_away_gets_what_it_missed, what_a_core_does_not_get_is_said,);
 
 /// The text of one delta; it stays one event. The reports between pipe and file are bounded by their number, so that they are 10 MiB at most.
 const DELTA_BYTES: u64 = 8 << 10;
@@ -67,12 +68,12 @@ async fn observed(rig: &Rig, session: &Session, middle: u64) -> anyhow::Result<(
 
 async fn flood(rig: &Rig, mebibytes: u64) -> anyhow::Result<Seen> {
     let count = (mebibytes << 20) / DELTA_BYTES;
-    let delta = json!({"method": "item/agentMessage/delta", "params": {"threadId": "${thread}", "turnId": "${turn}",
-        "itemId": "msg_1", "delta": format!("${{fill:{DELTA_BYTES}}}")}});
-    let burst = Step::Repeat(Repeat { times: count, steps: vec![Step::Line(to_raw_value(&delta)?)] });
+    let harness = rig.kind();
+    let delta = harness.delta(&format!("${{fill:{DELTA_BYTES}}}"));
+    let burst = Step::Repeat(Repeat { times: count, steps: vec![delta] });
     let child = rig.child.clone().context("a child")?;
     rig.whole_turn(&rig.session().await?, "t-0", "hello").await?.completed()?;
-    child.play(codex::with_steps(Place::InMessage, &[burst]))?;
+    child.play(harness.with_steps(Place::InMessage, &[burst]))?;
     let session = rig.session().await?;
     let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
     let base = rig.footprint()?;
@@ -101,14 +102,9 @@ async fn flood(rig: &Rig, mebibytes: u64) -> anyhow::Result<Seen> {
     Ok(seen)
 }
 
-fn setup() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
-}
-
-#[test]
-fn a_core_that_was_away_gets_what_it_missed() {
+fn a_core_that_was_away_gets_what_it_missed(harness: Harness) {
     let mebibytes = if is_long() { 512 } else { 32 };
-    scenario("flood", &["R-EVT-1", "R-EVT-8", "R-EVT-11"], setup(), async |rig| {
+    scenario("flood", &["R-EVT-1", "R-EVT-8", "R-EVT-11"], Setup::child_of(harness), async |rig| {
         let seen = flood(rig, mebibytes).await?;
         anyhow::ensure!(seen.omitted == 0, "{seen:?}");
         Ok(())
@@ -116,10 +112,9 @@ fn a_core_that_was_away_gets_what_it_missed() {
 }
 
 /// Past the bound of the Turn's file, and below twice of it.
-#[test]
-fn what_a_core_does_not_get_is_said() {
+fn what_a_core_does_not_get_is_said(harness: Harness) {
     let mebibytes = if is_long() { 384 } else { 24 };
-    let setup = setup().with(&format!("limits.turn_log_bytes = {}", (mebibytes << 20) * 2 / 3));
+    let setup = Setup::child_of(harness).with(&format!("limits.turn_log_bytes = {}", (mebibytes << 20) * 2 / 3));
     scenario("flood_bounded", &["R-EVT-1", "R-EVT-8", "R-DUR-4"], setup, async |rig| {
         let seen = flood(rig, mebibytes).await?;
         anyhow::ensure!(seen.omitted > 0, "{seen:?}");

@@ -3,10 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::child::codex::{self, Place};
-use conformance::rig::{Codex, Observed, Rig, Setup, scenario};
+use conformance::child::fault::Place;
+use conformance::for_each_harness;
+use conformance::rig::{Harness, Observed, Rig, Setup, scenario};
 use conformance::script::child::{Bytes, Step};
 use proto::client::text_input;
+
+for_each_harness!(long_lines_of_many_sessions_take_bounded_memory);
 
 /// A figure of the daemon's memory, in MiB.
 fn memory(rig: &Rig, figure: &str) -> anyhow::Result<usize> {
@@ -24,9 +27,8 @@ fn bytes(text: String) -> Step {
     Step::Bytes(Bytes { text: Some(text), ..Bytes::default() })
 }
 
-#[test]
-fn long_lines_of_many_sessions_take_bounded_memory() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() };
+fn long_lines_of_many_sessions_take_bounded_memory(harness: Harness) {
+    let setup = Setup::child_of(harness);
     let rules = ["R-EVT-12", "R-EVT-8", "R-API-7"];
     scenario("large_lines", &rules, setup.with("max_executors = 40"), async |rig| {
         let (sessions, length) = size();
@@ -35,14 +37,14 @@ fn long_lines_of_many_sessions_take_bounded_memory() {
         let before = memory(rig, "VmRSS:")?;
         let mut running = Vec::new();
         for number in 0..sessions {
-            let head = r#"{"method":"item/agentMessage/delta","params":{"threadId":"${thread}","turnId":"${turn}","itemId":"msg_1","delta":""#;
+            let (head, tail) = harness.cut_delta();
             let steps = [
                 bytes(format!("{head}${{fill:{length}}}")),
                 Step::Mark(format!("half-{number}")),
                 Step::Gate("go".into()),
-                bytes("\"}}\n".to_owned()),
+                bytes(tail + "\n"),
             ];
-            child.play(codex::with_steps(Place::InMessage, &steps))?;
+            child.play(harness.with_steps(Place::InMessage, &steps))?;
             let session = rig.session().await?;
             let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
             session.start(&ready, "t-1", text_input("talk")).await?;

@@ -6,12 +6,19 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::child::codex;
-use conformance::rig::{Codex, Footprint, Observed, Rig, Setup, is_long, scenario};
+use conformance::for_each_harness;
+use conformance::rig::{Footprint, Harness, Observed, Rig, Setup, is_long, scenario};
 use futures_util::future::try_join_all;
 use proto::client::text_input;
 use proto::v1::{self, ReleaseOutcome, event::Kind};
 use tokio::time;
+
+for_each_harness!(
+    two_hundred_turns_on_one_session_leave_nothing,
+    turns_of_the_real_harness_leave_nothing,
+    thirty_two_sessions_at_once_leave_nothing,
+    sessions_of_the_real_harness_at_once_leave_nothing,
+);
 
 /// How long what ended may take to be gone.
 const SETTLES: Duration = Duration::from_secs(15);
@@ -21,10 +28,6 @@ const NOISE_KIB: u64 = 8 << 10;
 const IDLE_THREADS: u64 = 12;
 /// An idle Session in the daemon (contract, section 15).
 const SESSION_KIB: u64 = 100;
-
-fn faulty() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default() }
-}
 
 /// Waits until the daemon has no more descriptors than this, and gives what it has.
 async fn settled(rig: &Rig, descriptors: usize) -> anyhow::Result<Footprint> {
@@ -64,15 +67,13 @@ async fn turns(rig: &Rig, prompt: &str) -> anyhow::Result<()> {
     rig.only(&[]).await
 }
 
-#[test]
-fn two_hundred_turns_on_one_session_leave_nothing() {
-    scenario("leak_turns", &["R-CAN-4", "R-EVT-8"], faulty(), async |rig| turns(rig, "hello").await);
+fn two_hundred_turns_on_one_session_leave_nothing(harness: Harness) {
+    scenario("leak_turns", &["R-CAN-4", "R-EVT-8"], Setup::child_of(harness), async |rig| turns(rig, "hello").await);
 }
 
-/// The same with the real Codex, where there is time; else a few, so that the way is walked.
-#[test]
-fn turns_of_the_real_codex_leave_nothing() {
-    scenario("leak_turns_real", &["R-CAN-4", "R-EVT-8"], Setup::outer(), async |rig| {
+/// The same with the real Harness, where there is time; else a few, so that the way is walked.
+fn turns_of_the_real_harness_leave_nothing(harness: Harness) {
+    scenario("leak_turns_real", &["R-CAN-4", "R-EVT-8"], Setup::outer().of(harness), async |rig| {
         if is_long() {
             return turns(rig, "hello").await;
         }
@@ -117,15 +118,13 @@ async fn waves(rig: &Rig, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[test]
-fn thirty_two_sessions_at_once_leave_nothing() {
-    let setup = faulty().with("max_executors = 40\nlimits.harness_start_ms = 50000");
+fn thirty_two_sessions_at_once_leave_nothing(harness: Harness) {
+    let setup = Setup::child_of(harness).with("max_executors = 40\nlimits.harness_start_ms = 50000");
     scenario("leak_sessions", &["R-CAN-4", "R-ASG-4", "R-PRE-3"], setup, async |rig| waves(rig, 32).await);
 }
 
-#[test]
-fn sessions_of_the_real_codex_at_once_leave_nothing() {
-    let setup = Setup::outer().with("max_executors = 40\nlimits.harness_start_ms = 50000");
+fn sessions_of_the_real_harness_at_once_leave_nothing(harness: Harness) {
+    let setup = Setup::outer().of(harness).with("max_executors = 40\nlimits.harness_start_ms = 50000");
     scenario("leak_sessions_real", &["R-CAN-4", "R-ASG-4", "R-PRE-3"], setup, async |rig| {
         let shell = r#"[{"always": true, "match": "run it", "play": ["mock"]}]"#;
         rig.provider.script(shell)?;

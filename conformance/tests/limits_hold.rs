@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex::{self, FUNCTION};
-use conformance::rig::{Codex, Daemon, Ended, Observed, Setup, function, refusal, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::FUNCTION;
+use conformance::rig::{Daemon, Ended, Observed, Setup, function, refusal, scenario, text_result};
 use futures_util::future::{join_all, try_join_all};
 use proto::client::{Client, Error, Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome};
@@ -20,7 +21,7 @@ const AT_ONCE: usize = 1000;
 const WAVES: usize = 20;
 
 fn faulty(program: conformance::script::child::Program) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default().bridge(OWN) }
+    Setup::faulty(program).bridge(OWN)
 }
 
 #[test]

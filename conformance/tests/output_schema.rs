@@ -2,9 +2,7 @@
 
 use conformance::child::codex;
 use conformance::for_each_harness;
-use conformance::rig::{
-    Codex, Daemon, Harness, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result,
-};
+use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, FailureCode, Reason, event::Kind, output_format::Format};
 
@@ -283,10 +281,7 @@ fn a_schema_is_frozen(harness: Harness) {
 
 #[test]
 fn schemas_are_checked_before_anything_starts() {
-    let setup = Setup {
-        codex: Codex::Faulty(Box::new(codex::healthy())),
-        ..Setup::default().bridge("a schema is judged before a Harness is asked")
-    };
+    let setup = Setup::faulty(codex::healthy()).bridge("a schema is judged before a Harness is asked");
     scenario("output_schema_checked", &["R-CTL-3", "R-PRE-1", "R-API-3", "R-CAP-6"], setup, async |rig| {
         let session = rig.session().await?;
         let deep = format!("{}1{}", r#"{"x":"#.repeat(124), "}".repeat(124));

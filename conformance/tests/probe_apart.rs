@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, Observed, Setup, refusal, scenario};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, Place};
+use conformance::rig::{Observed, Setup, Stands, refusal, scenario};
 use proto::v1::{self, CancelOutcome, Reason, event::Kind};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
@@ -16,7 +17,7 @@ const OWN: &str = "a probe that hangs is any program that hangs";
 
 #[test]
 fn a_probe_that_hangs_does_not_hold_up_a_session_that_runs() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
     scenario("probe_hangs", &["R-API-8", "R-CAN-1"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         child.play(codex::with_fault(Place::InMessage, Fault::Hangs))?;

@@ -5,11 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex::{self, Place};
+use conformance::child::codex;
+use conformance::child::fault::Place;
 use conformance::for_each_harness;
-use conformance::rig::{
-    Codex, Daemon, Harness, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result,
-};
+use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, nowhere, refusal, scenario, text_result};
 use conformance::script::child::{Signal, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, TurnStatus, event::Kind};
@@ -308,7 +307,7 @@ const PLAYED: &str = "the fault child writes histories as Codex does";
 
 #[test]
 fn a_harness_that_died_before_it_told_the_end_is_asked_in_its_history() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::default().only(PLAYED) };
+    let setup = Setup::faulty(codex::healthy()).only(PLAYED);
     scenario("reconciled_exit", &["R-EVT-7", "R-EVT-2", "R-CAN-6"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         const MESSAGE: &str = r#"{"type":"event_msg","payload":{"type":"item_completed","turn_id":"TURN","item":{"type":"AgentMessage","id":"msg_1","content":[{"type":"Text","text":"Let me look. Done."}],"phase":"final_answer"}}}"#;

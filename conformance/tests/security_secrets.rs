@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::{fs, io};
 
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, MODEL_KEY, Observed, Process, Setup, function, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, Place};
+use conformance::rig::{MODEL_KEY, Observed, Process, Setup, Stands, function, scenario, text_result};
 use proto::v1::{self, content, event::Kind};
 
 /// What was read, or nothing where it was removed since its folder was: a Harness at work has files that come and go.
@@ -100,7 +101,7 @@ const CUT: &str = "the bridge cuts the key out, whoever repeats it";
 #[test]
 fn a_harness_that_repeats_the_key_is_cut() {
     let setup = Setup {
-        codex: Codex::Faulty(Box::new(codex::healthy())),
+        stands: Stands::Faulty(Box::new(codex::healthy())),
         ..Setup::outer().bridge(CUT).with("log = \"debug\"")
     };
     scenario("key_repeated", &["R-SEC-6", "R-EVT-5"], setup, async |rig| {

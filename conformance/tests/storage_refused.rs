@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Observed, Rig, Setup, refusal, refused, scenario};
+use conformance::rig::{Observed, Rig, Setup, Stands, refusal, refused, scenario};
 use proto::client::text_input;
 use proto::v1::{self, CancelOutcome, EndCause, Reason, TurnStatus};
 
@@ -19,7 +19,7 @@ const BINDS: u32 = 400;
 const GROWTH_KIB: u64 = 2 << 10;
 
 fn small() -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) }
+    Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) }
 }
 
 #[test]

@@ -7,14 +7,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::child::codex;
 use conformance::for_each_harness;
-use conformance::rig::{Codex, Daemon, Harness, Observed, Process, Rig, Setup, program, refusal, scenario};
+use conformance::rig::{Daemon, Harness, Isolation, Observed, Process, Rig, Setup, program, refusal, scenario};
 use proto::client::{Error, Session, text_input};
 use proto::v1::{self, Reason};
 use rustix::process::Signal;
 
-for_each_harness!(a_child_that_was_there_before_the_daemon_is_spared);
+for_each_harness!(
+    a_child_that_was_there_before_the_daemon_is_spared,
+    what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended,
+);
 
 /// The time between two looks at files and processes, which have no bell.
 const LOOK: Duration = Duration::from_millis(20);
@@ -101,12 +103,11 @@ async fn keyed(rig: &Rig, session: &Session, key: &str) -> Result<v1::Ready, Err
     session.prepare(rig.configuration(Vec::new()), vec![key]).await
 }
 
-/// A keeper that is stopped ends nothing, and neither does the Codex below it, so both outlive their Executor.
-#[test]
-fn what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer() };
+/// A keeper that is stopped ends nothing, and neither does the Harness below it, so both outlive their Executor.
+fn what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended(harness: Harness) {
+    let setup = Setup { isolation: Isolation::Outer, ..Setup::child_of(harness) };
     let rules = ["R-CAN-4", "R-PRE-6", "R-ASG-4"];
-    scenario("retired_survivors", &rules, setup.with("limits.settlement_ms = 1000"), async |rig| {
+    scenario("retired_survivors", &rules, setup.with("limits.settlement_ms = 1000").without_gateway(), async |rig| {
         let session = rig.session().await?;
         let first = keyed(rig, &session, "sk-one").await?;
         let assignment = Some(session.assignment().clone());

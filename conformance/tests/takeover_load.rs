@@ -1,8 +1,9 @@
 //! Take-overs in the middle of the work (R-ASG-2): nothing is lost, and the Core before is fenced at once, on every call and stream.
 
 use anyhow::Context;
-use conformance::child::codex::{self, Fault, Place};
-use conformance::rig::{Codex, Observed, Refused, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::child::codex;
+use conformance::child::fault::{Fault, MARK, Place};
+use conformance::rig::{Observed, Refused, Rig, Setup, Stands, function, refusal, scenario, text_result};
 use proto::client::{Error, Messages, Session};
 use proto::v1::{self, CancelOutcome, Reason, ResultOutcome, TurnPhase, event::Kind};
 use serde_json::json;
@@ -105,7 +106,7 @@ fn nothing_is_lost_by_take_overs_at_any_moment() {
 
 #[test]
 fn who_waits_for_a_cancel_is_told_how_far_it_is() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
     scenario("takeover_cancel", &["R-ASG-2", "R-CAN-1", "R-API-5"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         child.play(codex::with_fault(Place::AtInterrupt, Fault::Hangs))?;
@@ -115,7 +116,7 @@ fn who_waits_for_a_cancel_is_told_how_far_it_is() {
         let mut waiting = JoinSet::new();
         let core = old.clone();
         waiting.spawn(async move { core.cancel("t-1", Some(std::time::Duration::from_secs(60))).await });
-        child.wait_for_mark(codex::MARK).await?;
+        child.wait_for_mark(MARK).await?;
         let new = bind(rig, higher(&old)).await?;
         // The cancel stands; who asked for it hears no more than how far it was.
         let answer = waiting.join_next().await.context("nobody waits")???;

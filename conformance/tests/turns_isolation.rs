@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use conformance::rig::{Codex, Isolation, Observed, Rig, Setup, codex, function, refused, scenario, text_result};
+use conformance::rig::{Isolation, Observed, Rig, Setup, Stands, codex, function, refused, scenario, text_result};
 use proto::client::Session;
 use proto::v1;
 use proto::v1::Reason;
@@ -54,7 +54,7 @@ fn the_native_sandbox_holds_or_is_said_not_to_work() {
 fn a_sandbox_that_does_not_work_makes_the_harness_unavailable() {
     let setup = Setup {
         isolation: Isolation::Native,
-        codex: Codex::At(without_sandbox().unwrap()),
+        stands: Stands::At(without_sandbox().unwrap()),
         ..Setup::default().only(SANDBOX)
     };
     scenario("isolation_native_broken", &["R-PLC-1", "R-CAP-1", "R-PRE-1"], setup, async |rig| {
@@ -62,7 +62,7 @@ fn a_sandbox_that_does_not_work_makes_the_harness_unavailable() {
         says_so(rig, &session, &rig.declaration().await?).await
     });
     // Where the machine isolates, the same program is good enough.
-    let setup = Setup { codex: Codex::At(without_sandbox().unwrap()), ..Setup::outer().only(SANDBOX) };
+    let setup = Setup { stands: Stands::At(without_sandbox().unwrap()), ..Setup::outer().only(SANDBOX) };
     scenario("isolation_outer_without_sandbox", &["R-PLC-1", "R-CAP-1"], setup, async |rig| {
         let session = rig.session().await?;
         rig.whole_turn(&session, "t-1", "hello").await?.completed()

@@ -1,11 +1,13 @@
 //! How long a Turn may take and may be quiet (R-EVT-10), and a Turn that is not settled in time (R-EVT-9).
 
+#![expect(clippy::unwrap_used, reason = "what is made before a scenario fails by panicking")]
+
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use conformance::child::codex::{self, Place};
+use conformance::child::claude;
+use conformance::child::fault::Place;
 use conformance::for_each_harness;
-use conformance::rig::{Codex, Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use conformance::script::child::{Bytes, Program, Read, Step};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, event::Kind};
@@ -13,6 +15,9 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 for_each_harness!(
+    a_harness_that_says_that_the_turn_goes_on_is_stalled_all_the_same,
+    an_end_that_the_harness_tells_when_it_is_asked_is_the_end,
+    half_a_line_and_then_silence_is_stalled,
     a_turn_that_takes_too_long_is_interrupted_and_failed,
     a_limit_ends_what_a_turn_waits_for,
     a_limit_is_1_second_to_30_days,
@@ -176,25 +181,31 @@ fn a_turn_whose_provider_never_answers_is_stalled(harness: Harness) {
     });
 }
 
-/// Why a fault child is enough.
-const SILENT: &str = "the bridge's own clock runs out; the child goes silent where a real program would not";
-
-fn faulty(program: Program) -> Setup {
-    Setup { codex: Codex::Faulty(Box::new(program)), ..Setup::default() }.with("limits.quiet_ms = 3000").bridge(SILENT)
+fn faulty(harness: Harness, program: Program) -> Setup {
+    Setup::faulty(program).of(harness).with("limits.quiet_ms = 3000")
 }
 
-fn listed(status: &str) -> anyhow::Result<[Step; 3]> {
+/// The end is lost, and the answer to the question for it is that the Turn is over, or that it goes on.
+fn asked(harness: Harness, over: bool) -> anyhow::Result<Vec<Step>> {
     let read = |method: &str| Step::Read(Read { method: Some(method.into()), answer_to: None });
+    let status = if over { "completed" } else { "inProgress" };
     let newest = json!({"id": "${turn}", "items": [], "status": status, "error": null, "completedAt": 1_790_000_000});
     let page = to_raw_value(&json!({"data": [newest], "nextCursor": null, "backwardsCursor": null}))?;
-    Ok([read("thread/turns/list"), Step::Result(page), read("exit")])
+    Ok(match harness {
+        Harness::Codex => vec![read("thread/turns/list"), Step::Result(page), read("exit")],
+        // The idle state is what is lost; its rule says how it stands.
+        Harness::ClaudeCode => {
+            let mut end = claude::end();
+            end.truncate(if over { end.len() - 1 } else { 0 });
+            end.into_iter().chain([read("exit")]).collect()
+        }
+    })
 }
 
-#[test]
-fn half_a_line_and_then_silence_is_stalled() {
-    let half = Step::Bytes(Bytes { text: Some(r#"{"method":"item/agentMess"#.into()), ..Bytes::default() });
-    let program = codex::with_steps(Place::InMessage, &[half, Step::Hang]);
-    scenario("limit_half_a_line", &["R-EVT-10", "R-CAN-4", "R-EVT-2"], faulty(program), async |rig| {
+fn half_a_line_and_then_silence_is_stalled(harness: Harness) {
+    let half = Step::Bytes(Bytes { text: Some(harness.half_a_line().into()), ..Bytes::default() });
+    let program = harness.with_steps(Place::InMessage, &[half, Step::Hang]);
+    scenario("limit_half_a_line", &["R-EVT-10", "R-CAN-4", "R-EVT-2"], faulty(harness, program), async |rig| {
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
         stalled(seen.end()?);
@@ -207,25 +218,24 @@ fn half_a_line_and_then_silence_is_stalled() {
 }
 
 /// A Harness that lost the end of a turn and tells it when it is asked (B-001).
-#[test]
-fn an_end_that_the_harness_tells_when_it_is_asked_is_the_end() {
-    let program = codex::with_steps(Place::BeforeEnd, &listed("completed").unwrap());
-    scenario("limit_asked", &["R-EVT-10", "R-EVT-9"], faulty(program), async |rig| {
+fn an_end_that_the_harness_tells_when_it_is_asked_is_the_end(harness: Harness) {
+    let program = harness.with_steps(Place::BeforeEnd, &asked(harness, true).unwrap());
+    scenario("limit_asked", &["R-EVT-10", "R-EVT-9"], faulty(harness, program), async |rig| {
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;
         seen.completed()?;
         assert_eq!(seen.messages(), ["Let me look.", "All is well."]);
         assert!(seen.end()?.reconciled, "{:?}", seen.end());
-        let at = seen.end()?.native_completed_at.context("no time")?;
-        assert_eq!(at.seconds, 1_790_000_000);
+        let at = seen.end()?.native_completed_at.map(|at| at.seconds);
+        // Claude Code tells no time.
+        assert_eq!(at, (harness == Harness::Codex).then_some(1_790_000_000));
         Ok(())
     });
 }
 
-#[test]
-fn a_harness_that_says_that_the_turn_goes_on_is_stalled_all_the_same() {
-    let program = codex::with_steps(Place::BeforeEnd, &listed("inProgress").unwrap());
-    let setup = faulty(program).with("limits.quiet_ms = 3000\nlimits.interrupt_ms = 15000");
+fn a_harness_that_says_that_the_turn_goes_on_is_stalled_all_the_same(harness: Harness) {
+    let program = harness.with_steps(Place::BeforeEnd, &asked(harness, false).unwrap());
+    let setup = faulty(harness, program).with("limits.quiet_ms = 3000\nlimits.interrupt_ms = 15000");
     scenario("limit_in_progress", &["R-EVT-10", "R-CAN-3"], setup, async |rig| {
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "hello").await?;

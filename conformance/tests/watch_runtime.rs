@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Context;
 use conformance::child::codex;
-use conformance::rig::{Codex, Observed, Rig, Setup, function, scenario, text_result};
+use conformance::rig::{Observed, Rig, Setup, Stands, function, scenario, text_result};
 use proto::client::Messages;
 use proto::v1::{self, Load, event::Kind, watch_runtime_response::News};
 
@@ -47,7 +47,7 @@ fn the_load_follows_what_runs() {
 
 #[test]
 fn declarations_come_and_come_again_when_they_have_changed() {
-    let setup = Setup { codex: Codex::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN).with(QUICK) };
+    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN).with(QUICK) };
     scenario("watch_declarations", &["R-CAP-1", "R-CAP-3"], setup, async |rig| {
         let mut first = watch(rig).await?;
         let told = declarations(&mut first).await?;

@@ -257,6 +257,8 @@ struct Envelope<'a> {
     #[serde(borrow)]
     response: Option<&'a RawValue>,
     #[serde(borrow)]
+    session_id: Option<&'a RawValue>,
+    #[serde(borrow)]
     parent_tool_use_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
     request_id: Option<&'a RawValue>,
@@ -274,6 +276,15 @@ struct Envelope<'a> {
     aborted: bool,
     #[serde(default, rename = "isReplay")]
     is_replay: bool,
+}
+
+impl Envelope<'_> {
+    /// It names another conversation than this one. What a native turn begins with is looked at all the same: a process that runs another
+    /// conversation is of no use.
+    fn is_foreign(&self, session: &str) -> bool {
+        let named = self.session_id.map(RawValue::get).and_then(|id| id.strip_prefix('"')?.strip_suffix('"'));
+        named.is_some_and(|id| !id.is_empty() && id != session) && self.subtype.as_deref() != Some("init")
+    }
 }
 
 /// Kinds of lines, and of `system` lines, that the adapter acts upon.
@@ -307,21 +318,47 @@ fn name(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (text[end] == b'"').then(|| (&text[..end], &text[end + 1..]))
 }
 
+/// A line of the process of one conversation.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// One that the adapter acts upon.
+    Line(Line),
+    /// One of another conversation (R-EVT-6).
+    Foreign,
+    /// One of a kind that the adapter does not act upon.
+    Unknown,
+}
+
+/// Reads a line of the process of this conversation.
+///
+/// # Errors
+/// When it is no line, or one of a known kind that does not fit it.
+pub(super) fn hear(line: &[u8], session: &str) -> Result<Heard, serde_json::Error> {
+    let envelope: Envelope<'_> = serde_json::from_slice(line)?;
+    if envelope.is_foreign(session) {
+        return Ok(Heard::Foreign);
+    }
+    Ok(known(&envelope, line)?.map_or(Heard::Unknown, Heard::Line))
+}
+
 /// Reads a line. `None` when it is of a kind that the adapter does not act upon.
 ///
 /// # Errors
 /// When it is no line, or one of a known kind that does not fit it.
 pub(super) fn read(line: &[u8]) -> Result<Option<Line>, serde_json::Error> {
-    let envelope: Envelope<'_> = serde_json::from_slice(line)?;
+    known(&serde_json::from_slice(line)?, line)
+}
+
+fn known(envelope: &Envelope<'_>, line: &[u8]) -> Result<Option<Line>, serde_json::Error> {
     Ok(Some(match (&*envelope.kind, envelope.subtype.as_deref()) {
-        ("stream_event", _) => match message::stream(&envelope)? {
+        ("stream_event", _) => match message::stream(envelope)? {
             Some(stream) => Line::Stream(stream),
             None => return Ok(None),
         },
-        ("assistant", _) => Line::Assistant(message::assistant(&envelope)?),
-        ("user", _) => Line::User(message::user(&envelope)?),
+        ("assistant", _) => Line::Assistant(message::assistant(envelope)?),
+        ("user", _) => Line::User(message::user(envelope)?),
         ("result", _) => Line::Result(serde_json::from_slice(line)?),
-        ("control_request", _) => Line::Request(request(&envelope)?),
+        ("control_request", _) => Line::Request(request(envelope)?),
         ("control_response", _) => Line::Response(typed(envelope.response)?),
         ("control_cancel_request", _) => Line::Withdrawn,
         ("command_lifecycle", _) => Line::Lifecycle(serde_json::from_slice(line)?),

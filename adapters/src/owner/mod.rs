@@ -61,6 +61,10 @@ const BACKLOG: usize = 2048;
 /// Native turns that are over and whose late messages are known as such.
 const PAST: usize = 64;
 
+/// LIMIT: answers that the process was given and has not read, beside those that the Session waits for. Far more than a process asks for at once:
+/// one with so many asks and asks, and reads nothing.
+const UNREAD: usize = 1024;
+
 /// How many reports are kept for a Turn that has not started.
 const EARLY: usize = 16;
 
@@ -90,6 +94,8 @@ pub(crate) struct Owner<N> {
     package: PathBuf,
     /// Lines on their way into the pipe, with what they carry.
     writes: FuturesUnordered<BoxFuture<'static, Written>>,
+    /// How many of them carry nothing that anybody waits for.
+    unread: usize,
     /// Work on the process tree; at most one at a time.
     background: Option<BoxFuture<'static, Background>>,
     timers: BTreeMap<Timer, Instant>,
@@ -174,6 +180,7 @@ impl<N: Native> Owner<N> {
             lock,
             package,
             writes: FuturesUnordered::new(),
+            unread: 0,
             background: None,
             timers: BTreeMap::new(),
             life: Life::default(),
@@ -305,6 +312,7 @@ impl<N: Native> Owner<N> {
     }
 
     async fn written(&mut self, written: Written) {
+        self.unread -= usize::from(written.0.is_none());
         match written {
             (Some(Carried::Result(call)), Ok(())) => {
                 if let Some(report) = self.native.answer_written(&call) {
@@ -408,6 +416,7 @@ impl<N: Native> Owner<N> {
     /// Queues a line behind those before it; one that finds no room is queued as soon as there is.
     pub(crate) fn write(&mut self, line: Bytes, carried: Option<Carried>) {
         let writer = self.writer.clone();
+        self.unread += usize::from(carried.is_none());
         let mut notice = writer.send_noticed(line.clone());
         self.writes.push(Box::pin(async move {
             loop {
@@ -468,6 +477,12 @@ impl<N: Native> Owner<N> {
                 N::message(self, &line).await;
                 if let (Some(until), Some(most)) = (&mut self.life.drain_until, self.life.drain_at_most) {
                     *until = most.min(Instant::now() + DRAIN);
+                }
+                if self.unread > UNREAD && !self.life.retiring {
+                    let message = format!("{} asks and does not read the answers", N::MANNER.name);
+                    let code = FailureCode::HarnessProtocolError;
+                    self.feed(Event::Fault(Failure { code, message, http_status: None, exit: None })).await;
+                    self.retire(Duration::ZERO);
                 }
             }
             Ok(None) | Err(LineError::Io(_)) => self.silence(),

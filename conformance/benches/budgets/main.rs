@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use conformance::rig::{Codex, Rig, Setup, function, program, text_result};
+use conformance::rig::{Rig, Setup, Stands, function, program, text_result};
 use hdrhistogram::Histogram;
 use proto::{client::Session, v1};
 use tokio::task::JoinSet;
@@ -50,7 +50,7 @@ async fn measure() -> anyhow::Result<()> {
 
     let provider = gateway::Provider::start().await?;
     let more = format!("max_executors = 100\nallow_origins = [{:?}, \"{{origin}}\"]\n", provider.origin()?);
-    let setup = Setup { codex: Codex::At(harness.clone()), more, ..Setup::outer() };
+    let setup = Setup { stands: Stands::At(harness.clone()), more, ..Setup::outer() };
     let rig = Rig::start(setup).await?;
     row("idle daemon", &format!("{} KB", memory(rig.daemon.pid())?), "", "10 MB");
     sessions(&rig).await?;

@@ -1,178 +1,12 @@
-//! Ready programs that speak enough of `codex app-server` to be taken for it, each with one fault at one place.
-//!
-//! The healthy program answers the start, and plays the same Turn again and again: a message, a command with output, a
-//! final message. A fault stands *before* what the healthy program does at its place, so that one that ends the
-//! process replaces it and one that only disturbs is followed by it.
+//! Ready programs that speak enough of `codex app-server` to be taken for it, each with one fault at one place (see [`super::fault`]).
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::script::child::{Bytes, Program, Read, Repeat, Rule, Signal, Spawn, Stderr, Step};
-
-/// The name of the function that [`Place::InCall`] and [`Place::AfterCall`] call.
-pub const FUNCTION: &str = "lookup";
-
-/// The mark that is set when a fault is about to happen.
-pub const MARK: &str = "fault";
-
-/// Where in the life of a Harness a fault happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Before anything is read.
-    Start,
-    /// Instead of, or before, the answer to `initialize`.
-    AtInitialize,
-    /// Behind the answer to `initialize`.
-    AfterInitialize,
-    /// Instead of, or before, the answer to `thread/start`.
-    AtThreadStart,
-    /// Behind the answer to `thread/start`.
-    AfterThreadStart,
-    /// Instead of, or before, the answer to `turn/start`.
-    AtTurnStart,
-    /// Behind the answer to `turn/start`, before `turn/started`.
-    AfterTurnStart,
-    /// Behind `turn/started`.
-    InTurn,
-    /// In the first message, behind its first delta.
-    InMessage,
-    /// In the command, behind its first output.
-    InCommand,
-    /// While a function call waits for its answer.
-    InCall,
-    /// When the answer to a function call was read and not confirmed.
-    AfterCall,
-    /// When all items are done, before `turn/completed`.
-    BeforeEnd,
-    /// Behind `turn/completed`.
-    AfterEnd,
-    /// When `turn/interrupt` was read and not answered, in an open message.
-    AtInterrupt,
-}
-
-/// What goes wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// Exits with 0.
-    ExitsWith0,
-    /// Writes a line to standard error and exits with 1.
-    ExitsWith1,
-    /// Dies of a segmentation fault.
-    Segfaults,
-    /// Dies of SIGKILL that nobody of ours sent.
-    IsKilled,
-    /// Does nothing more, reads nothing more, and does not care for SIGTERM.
-    Hangs,
-    /// Closes its output and goes on living until its input ends.
-    ClosesItsOutput,
-    /// Leaves a descendant that holds its output open, in a session of its own and deaf to SIGTERM, and exits.
-    LeavesADescendant,
-    /// Writes a line that is not UTF-8, and goes on.
-    WritesInvalidUtf8,
-    /// Writes a line that is not JSON, and goes on.
-    WritesNoJson,
-    /// Writes a notification of 65 MiB in one line, and goes on.
-    WritesALineOf65MiB,
-    /// Ends in the middle of a line.
-    EndsInALine,
-    /// Writes 1 MiB to standard error, and goes on.
-    FloodsStderr,
-    /// Sends notifications, items and a request that nobody knows, and goes on.
-    SendsUnknownMessages,
-    /// Answers the request that came last with an error, and then only what the rules know.
-    Refuses,
-}
-
-impl Place {
-    /// All places, in the order in which a run reaches them.
-    pub const ALL: [Self; 15] = [
-        Self::Start,
-        Self::AtInitialize,
-        Self::AfterInitialize,
-        Self::AtThreadStart,
-        Self::AfterThreadStart,
-        Self::AtTurnStart,
-        Self::AfterTurnStart,
-        Self::InTurn,
-        Self::InMessage,
-        Self::InCommand,
-        Self::InCall,
-        Self::AfterCall,
-        Self::BeforeEnd,
-        Self::AfterEnd,
-        Self::AtInterrupt,
-    ];
-}
-
-impl Fault {
-    /// All faults.
-    pub const ALL: [Self; 14] = [
-        Self::ExitsWith0,
-        Self::ExitsWith1,
-        Self::Segfaults,
-        Self::IsKilled,
-        Self::Hangs,
-        Self::ClosesItsOutput,
-        Self::LeavesADescendant,
-        Self::WritesInvalidUtf8,
-        Self::WritesNoJson,
-        Self::WritesALineOf65MiB,
-        Self::EndsInALine,
-        Self::FloodsStderr,
-        Self::SendsUnknownMessages,
-        Self::Refuses,
-    ];
-
-    /// Whether the healthy program goes on behind it.
-    #[must_use]
-    pub fn goes_on(self) -> bool {
-        matches!(
-            self,
-            Self::WritesInvalidUtf8
-                | Self::WritesNoJson
-                | Self::WritesALineOf65MiB
-                | Self::FloodsStderr
-                | Self::SendsUnknownMessages
-        )
-    }
-
-    fn steps(self) -> Vec<Step> {
-        let text = |text: &str| Step::Bytes(Bytes { text: Some(text.into()), ..Bytes::default() });
-        match self {
-            Self::ExitsWith0 => vec![Step::Exit(0)],
-            Self::ExitsWith1 => {
-                vec![Step::Stderr(Stderr { text: Some("Error: nothing works\n".into()), bytes: 0 }), Step::Exit(1)]
-            }
-            Self::Segfaults => vec![Step::Die(Signal::Segv)],
-            Self::IsKilled => vec![Step::Die(Signal::Kill)],
-            Self::Hangs => vec![Step::IgnoreTerm, Step::Hang],
-            Self::ClosesItsOutput => vec![Step::CloseStdout, serve_on()],
-            Self::LeavesADescendant => {
-                let spawn =
-                    Spawn { seconds: 600, new_session: true, ignore_term: true, hold_stdout: true, clear_env: false };
-                vec![Step::Spawn(spawn), Step::Exit(0)]
-            }
-            Self::WritesInvalidUtf8 => {
-                vec![Step::Bytes(Bytes { hex: Some("7b22 ff fe 22 7d 0a".into()), ..Bytes::default() })]
-            }
-            Self::WritesNoJson => vec![text("thread panicked at nothing in particular\n")],
-            Self::WritesALineOf65MiB => {
-                vec![notify("item/agentMessage/delta", &json!({"threadId": "${thread?}", "delta": "${fill:68157440}"}))]
-            }
-            Self::EndsInALine => vec![text("{\"method\":\"turn/comp"), Step::Exit(0)],
-            Self::FloodsStderr => vec![Step::Stderr(Stderr { text: None, bytes: 1 << 20 })],
-            Self::SendsUnknownMessages => vec![
-                notify("turn/teleported", &json!({"threadId": "${thread?}"})),
-                notify(
-                    "item/started",
-                    &json!({"threadId": "${thread?}", "turnId": "${turn?}", "item": {"type": "hologram", "id": "h1"}}),
-                ),
-                line(&json!({"id": 900, "method": "foo/bar", "params": {}})),
-            ],
-            Self::Refuses => vec![Step::Error(raw(&json!({"code": -32600, "message": "no"}))), serve_on()],
-        }
-    }
-}
+use super::fault::{FUNCTION, Fault, MARK, Place};
+use super::steps::{line, raw, result, set, set_rule};
+use crate::rig::Harness;
+use crate::script::child::{Program, Read, Repeat, Step};
 
 /// A program without a fault.
 #[must_use]
@@ -192,7 +26,7 @@ pub fn calling(arguments: &str) -> Program {
 /// A program with a fault at a place.
 #[must_use]
 pub fn with_fault(place: Place, fault: Fault) -> Program {
-    build(Some(place), &fault.steps())
+    build(Some(place), &fault.steps(Harness::Codex))
 }
 
 /// A program with steps of the caller's own at a place.
@@ -240,11 +74,6 @@ fn build(place: Option<Place>, fault: &[Step]) -> Program {
         set_rule(&mut program, method, vec![result(&json!({}))]);
     }
     program
-}
-
-fn set_rule(program: &mut Program, method: &str, then: Vec<Step>) {
-    program.rules.retain(|rule| rule.method != method);
-    program.rules.push(Rule { method: method.into(), times: None, then });
 }
 
 fn initialize(at: &impl Fn(Place) -> Vec<Step>) -> Vec<Step> {
@@ -370,13 +199,30 @@ fn function_call(at: &dyn Fn(Place) -> Vec<Step>, arguments: &RawValue) -> Vec<S
     steps
 }
 
-/// Waits for a method that nobody sends: all that comes is answered by the rules, until the input ends.
-fn serve_on() -> Step {
-    Step::Read(Read { method: Some("exit".into()), answer_to: None })
+/// Notifications, items and a request that nobody knows.
+pub(super) fn unknown_messages() -> Vec<Step> {
+    vec![
+        notify("turn/teleported", &json!({"threadId": "${thread?}"})),
+        notify(
+            "item/started",
+            &json!({"threadId": "${thread?}", "turnId": "${turn?}", "item": {"type": "hologram", "id": "h1"}}),
+        ),
+        line(&json!({"id": 900, "method": "foo/bar", "params": {}})),
+    ]
+}
+
+/// Refuses the request that came last.
+pub(super) fn refusal() -> Step {
+    Step::Error(raw(&json!({"code": -32600, "message": "no"})))
+}
+
+/// Says that the interrupt is taken.
+pub(super) fn interrupt_taken() -> Step {
+    result(&json!({}))
 }
 
 fn interrupt() -> Vec<Step> {
-    vec![result(&json!({})), status(&json!({ "type": "idle" })), ended("interrupted", &json!([]))]
+    vec![interrupt_taken(), status(&json!({ "type": "idle" })), ended("interrupted", &json!([]))]
 }
 
 fn ended(status: &str, items: &Value) -> Step {
@@ -396,31 +242,13 @@ fn completed(item: &Value) -> Step {
     notify("item/completed", &json!({"threadId": "${thread}", "turnId": "${turn}", "item": item}))
 }
 
-fn delta(item: &str, text: &str) -> Step {
-    let params = json!({"threadId": "${thread}", "turnId": "${turn}", "itemId": item, "delta": text});
+pub(super) fn delta(item: &str, text: &str) -> Step {
+    let params = json!({"threadId": "${thread?}", "turnId": "${turn?}", "itemId": item, "delta": text});
     notify("item/agentMessage/delta", &params)
 }
 
 fn notify(method: &str, params: &Value) -> Step {
     line(&json!({"method": method, "params": params, "emittedAtMs": 0}))
-}
-
-fn line(json: &Value) -> Step {
-    Step::Line(raw(json))
-}
-
-fn result(json: &Value) -> Step {
-    Step::Result(raw(json))
-}
-
-fn set(values: Value) -> Step {
-    let Value::Object(values) = values else { return Step::Set(Default::default()) };
-    Step::Set(values.into_iter().map(|(name, value)| (name, raw(&value))).collect())
-}
-
-/// A value as text. A `Value` always has one.
-fn raw(json: &Value) -> Box<RawValue> {
-    to_raw_value(json).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 #[cfg(test)]

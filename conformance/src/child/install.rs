@@ -1,4 +1,4 @@
-//! Puts a fault child in the place of a Harness: a folder with an executable `codex` that runs the script.
+//! Puts a fault child in the place of a Harness: a folder with an executable that runs the script.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,6 +9,7 @@ use anyhow::Context;
 use tokio::time::{self, Instant};
 
 use super::keep::Start;
+use crate::rig::Harness;
 use crate::script::Script;
 use crate::script::child::Program;
 
@@ -22,19 +23,20 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Debug, Clone)]
 pub struct FaultChild {
     dir: PathBuf,
+    name: String,
 }
 
 impl FaultChild {
-    /// Writes the script and the executable into a folder of its own. `program` is the binary of this crate.
+    /// Writes the script and the executable of this name into a folder of its own. `program` is the binary of this crate.
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn install(dir: &Path, program: &Path, script: Program) -> anyhow::Result<Self> {
+    pub fn install(dir: &Path, name: &str, program: &Path, script: Program) -> anyhow::Result<Self> {
         let keep = dir.join("kept");
         for part in ["gates", "marks"] {
             fs::create_dir_all(keep.join(part)).with_context(|| format!("make {}", keep.display()))?;
         }
-        let child = Self { dir: dir.to_owned() };
+        let child = Self { dir: dir.to_owned(), name: name.to_owned() };
         let script_path = child.script();
         child.play(script)?;
         let wrapper = format!(
@@ -62,7 +64,7 @@ impl FaultChild {
     /// The executable to start.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.dir.join("codex")
+        self.dir.join(&self.name)
     }
 
     /// Opens a gate, for good.
@@ -113,6 +115,15 @@ impl FaultChild {
         // Process ids begin anew when they have come to their end, so the later one may be the lower one.
         starts.sort_by_key(|(at, start)| (*at, start.pid));
         Ok(starts.into_iter().map(|(_, start)| start).collect())
+    }
+
+    /// The start of the last child that plays a conversation of this Harness.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn last(&self, harness: Harness) -> anyhow::Result<Start> {
+        let starts = self.starts()?;
+        starts.into_iter().rfind(|start| harness.converses(&start.args)).context("no child plays a conversation")
     }
 
     /// Every byte that the child with this process id received.

@@ -1,12 +1,15 @@
 //! A fault child: a program in the place of a Harness that does what a script says, well or badly. Every byte that it
 //! receives, its arguments and its environment are kept for the test.
 
+pub mod claude;
 pub mod codex;
+pub mod fault;
 mod fill;
 mod install;
 mod keep;
 mod pipes;
 mod play;
+mod steps;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,7 +30,7 @@ pub const VERSION_LINE: &str = "codex-cli 0.171.0\n";
 /// When the script cannot be performed: an unknown `${…}`, a pipe that broke, a folder that cannot be written.
 pub fn run(program: Program, args: &[String], keep: Option<&Path>) -> anyhow::Result<ExitCode> {
     let keep = keep::Keep::open(keep, args)?;
-    let mut player = play::Player::new(program.rules, program.on_eof, keep);
+    let mut player = play::Player::new(program.rules, program.on_eof, args, keep);
     let command = program.commands.into_iter().find(|command| args.starts_with(&command.args));
     let halt = match command {
         Some(command) => player.command(&command.steps),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::signal::unix::SignalKind;
 
 use super::keep::Keep;
-use super::{fill, pipes};
+use super::{claude, fill, pipes};
 use crate::script::child::{Bytes, Read, Rule, Signal, Spawn, Stderr, Step, decode_hex};
 
 /// Why a program ends.
@@ -43,6 +43,8 @@ pub(super) struct Player {
     /// The line that was read last.
     line: Value,
     set: BTreeMap<String, Value>,
+    /// How this process was started.
+    args: Vec<String>,
     deaf: Option<Deaf>,
 }
 
@@ -63,21 +65,24 @@ pub(super) fn ignore_term() -> anyhow::Result<Deaf> {
 
 impl fill::Names for Player {
     fn value(&self, name: &str) -> Option<Value> {
+        let of_line = |path: &str| self.line.pointer(&format!("/{}", path.replace('.', "/"))).cloned();
         match name {
             "uuid" => Some(uuid::Uuid::now_v7().to_string().into()),
             "pid" => Some(std::process::id().into()),
-            _ => self.set.get(name).cloned().or_else(|| {
-                let pointer = format!("/{}", name.replace('.', "/"));
-                self.line.pointer(&pointer).cloned()
-            }),
+            "session" => claude::session(&self.args).map(Value::from),
+            "offered" => Some(claude::offered(&self.args, &self.line)),
+            _ => match name.strip_prefix('.') {
+                Some(path) => of_line(path),
+                None => self.set.get(name).cloned().or_else(|| of_line(name)),
+            },
         }
     }
 }
 
 impl Player {
-    pub(super) fn new(rules: Vec<Rule>, on_eof: Option<Vec<Step>>, keep: Keep) -> Self {
-        let (line, set) = (Value::Null, BTreeMap::new());
-        Self { rules, on_eof, keep, pending: Vec::new(), line, set, deaf: None }
+    pub(super) fn new(rules: Vec<Rule>, on_eof: Option<Vec<Step>>, args: &[String], keep: Keep) -> Self {
+        let (line, set, args) = (Value::Null, BTreeMap::new(), args.to_vec());
+        Self { rules, on_eof, keep, pending: Vec::new(), line, set, args, deaf: None }
     }
 
     /// Runs the steps of a command; then the end.
@@ -98,7 +103,9 @@ impl Player {
     fn one(&mut self, step: &Step) -> Done {
         match step {
             Step::Read(read) => self.read(read),
+            Step::Result(result) if is_control(&self.line) => self.send(&claude::success(result.get())),
             Step::Result(result) => self.send(&format!(r#"{{"id":"${{id?}}","result":{}}}"#, result.get())),
+            Step::Error(error) if is_control(&self.line) => self.send(&claude::error(error.get())),
             Step::Error(error) => self.send(&format!(r#"{{"id":"${{id?}}","error":{}}}"#, error.get())),
             Step::Line(line) => self.send(line.get()),
             Step::Bytes(bytes) => self.bytes(bytes),
@@ -161,10 +168,14 @@ impl Player {
                     continue;
                 }
             };
-            let method = self.line["method"].as_str();
+            let method = method(&self.line);
             let fits = match (&read.method, read.answer_to) {
                 (Some(wanted), _) => method == Some(wanted) && !wanted.is_empty(),
-                (None, Some(id)) => method.is_none() && self.line["id"] == id,
+                (None, Some(id)) => {
+                    let asked = id.to_string();
+                    let control = self.line["response"]["request_id"].as_str() == Some(&asked);
+                    method.is_none() && (self.line["id"] == id || control)
+                }
                 (None, None) => true,
             };
             if fits {
@@ -175,13 +186,16 @@ impl Player {
     }
 
     fn by_the_rules(&mut self) -> Done {
-        let Some(method) = self.line["method"].as_str() else { return Ok(()) };
+        let Some(method) = method(&self.line) else { return Ok(()) };
         let applies = |rule: &Rule| (rule.method == method || rule.method == "*") && rule.times != Some(0);
         if let Some(place) = self.rules.iter().position(applies) {
             let rule = &mut self.rules[place];
             rule.times = rule.times.map(|times| times - 1);
             let then = rule.then.clone();
             return self.all(&then);
+        }
+        if is_control(&self.line) {
+            return self.send(&claude::error(r#""unknown request ${request.subtype}""#));
         }
         if self.line.get("id").is_some() {
             return self.send(r#"{"id":"${id}","error":{"code":-32600,"message":"unknown method ${method}"}}"#);
@@ -229,6 +243,20 @@ impl Player {
         }
         Ok(())
     }
+}
+
+/// What a line asks for: its method, or of the lines of Claude Code the subtype of a control request, else the type. An answer asks for nothing.
+fn method(line: &Value) -> Option<&str> {
+    line["method"].as_str().or_else(|| match line["type"].as_str()? {
+        "control_request" => line["request"]["subtype"].as_str(),
+        "control_response" => None,
+        kind => Some(kind),
+    })
+}
+
+/// Whether a line is a request of Claude Code's protocol.
+fn is_control(line: &Value) -> bool {
+    line["type"] == "control_request"
 }
 
 fn write_stderr(stderr: &Stderr) -> io::Result<()> {

@@ -98,6 +98,15 @@ impl Harness {
         }
     }
 
+    /// What the file of its program is called.
+    #[must_use]
+    pub fn executable(self) -> &'static str {
+        match self {
+            Self::Codex => "codex",
+            Self::ClaudeCode => "claude",
+        }
+    }
+
     /// The pinned program.
     ///
     /// # Errors
@@ -106,6 +115,14 @@ impl Harness {
         match self {
             Self::Codex => place::codex(),
             Self::ClaudeCode => place::claude(),
+        }
+    }
+
+    /// Whether it was started for a conversation with these arguments, and not to print something.
+    pub(crate) fn converses(self, args: &[String]) -> bool {
+        match self {
+            Self::Codex => args.first().is_some_and(|first| first == "app-server"),
+            Self::ClaudeCode => args.iter().any(|arg| arg.starts_with("--session-id=") || arg.starts_with("--resume=")),
         }
     }
 

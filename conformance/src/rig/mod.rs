@@ -48,10 +48,10 @@ use crate::provider::Provider;
 use crate::script::child::Program;
 use crate::script::provider::Step;
 
-/// Which program stands at the daemon's Codex path.
+/// Which program stands at the path of the Harness that a scenario drives.
 #[derive(Debug, Clone, Default)]
-pub enum Codex {
-    /// The pinned Codex (see [`codex`]).
+pub enum Stands {
+    /// The pinned one (see [`Harness::program`]).
     #[default]
     Real,
     /// A fault child with this program.
@@ -69,8 +69,8 @@ pub struct Setup {
     pub for_each: bool,
     /// The daemon has all Harnesses.
     pub all: bool,
-    /// What stands at the path of Codex.
-    pub codex: Codex,
+    /// What stands at the Harness's path.
+    pub stands: Stands,
     /// Lines of a shell's script that stand at the Harness's path instead of the real program: they get its arguments and find it
     /// at `$REAL`.
     pub before: Option<String>,
@@ -99,6 +99,18 @@ impl Setup {
     #[must_use]
     pub fn outer() -> Self {
         Self { isolation: Isolation::Outer, ..Self::default() }
+    }
+
+    /// A fault child that plays this, in Codex's place.
+    #[must_use]
+    pub fn faulty(program: Program) -> Self {
+        Self { stands: Stands::Faulty(Box::new(program)), ..Self::default() }
+    }
+
+    /// A fault child that is well so far, in the place of this Harness, for a scenario that runs with each.
+    #[must_use]
+    pub fn child_of(harness: Harness) -> Self {
+        Self::faulty(harness.healthy()).of(harness)
     }
 
     /// The same for a scenario that runs with each Harness, this time with this one (see [`for_each_harness`]).
@@ -185,26 +197,26 @@ impl Rig {
         if let Some(armed) = setup.failpoints {
             place.arm(armed)?;
         }
-        let wanted = |harness| setup.all || setup.harness == harness;
-        let (child, codex) = match setup.codex {
-            Codex::Real => (None, wanted(Harness::Codex).then(place::codex).transpose()?),
-            Codex::At(path) => (None, Some(path)),
-            Codex::Faulty(script) => {
+        let (child, program) = match setup.stands {
+            Stands::Real => (None, setup.harness.program()?),
+            Stands::At(path) => (None, path),
+            Stands::Faulty(script) => {
                 let dir = place.root().join("child");
                 std::fs::create_dir_all(&dir).context("make the fault child's folder")?;
-                let child = FaultChild::install(&dir, &program("runtime-bridge-conformance")?, *script)?;
+                let name = setup.harness.executable();
+                let child = FaultChild::install(&dir, name, &program("runtime-bridge-conformance")?, *script)?;
                 let path = child.path();
-                (Some(child), Some(path))
+                (Some(child), path)
             }
         };
-        let claude = wanted(Harness::ClaudeCode).then(place::claude).transpose()?;
-        let programs = [(Harness::Codex, codex), (Harness::ClaudeCode, claude)];
-        let programs = programs.into_iter().filter_map(|(harness, program)| Some((harness, program?)));
-        let stands = |(harness, program): (Harness, PathBuf)| match &setup.before {
+        let others = Harness::ALL.into_iter().filter(|other| setup.all && *other != setup.harness);
+        let others = others.map(|other| Ok((other, other.program()?))).collect::<anyhow::Result<Vec<_>>>()?;
+        let programs = [(setup.harness, program)].into_iter().chain(others);
+        let standing = |(harness, program): (Harness, PathBuf)| match &setup.before {
             Some(lines) if harness == setup.harness => Ok((harness, place.put_before(&program, lines)?)),
             Some(_) | None => anyhow::Ok((harness, program)),
         };
-        let programs = programs.map(stands).collect::<anyhow::Result<_>>()?;
+        let programs = programs.map(standing).collect::<anyhow::Result<_>>()?;
         let provider = Provider::start(setup.provider).await?;
         let config = Config { programs, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
         let base_url = provider.base_url_for(setup.harness.protocol());

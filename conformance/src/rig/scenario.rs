@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Codex, Rig, Setup, daemon, place, under};
+use super::{Rig, Setup, Stands, daemon, place, under};
 use crate::evidence::Outcome;
 use anyhow::Context;
 use tokio::time;
@@ -41,7 +41,7 @@ where
     let file = Path::new(Location::caller().file()).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (harness, for_each, all) = (setup.harness.kind(), setup.for_each, setup.all);
     let (only, bridge) = (setup.only, setup.bridge);
-    let real = matches!(setup.codex, Codex::Real);
+    let real = matches!(setup.stands, Stands::Real);
     let begun = Instant::now();
     let mut seen = Seen::default();
     let outcome = perform(setup, &mut seen, run);

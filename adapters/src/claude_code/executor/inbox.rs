@@ -10,7 +10,8 @@ use crate::{
         functions::{self, Step},
         structured,
         wire::{
-            self, ControlRequest, ControlResponse, Init, InputState, Lifecycle, Line, McpContent, SessionState, write,
+            self, ControlRequest, ControlResponse, Heard, Init, InputState, Lifecycle, Line, McpContent, SessionState,
+            write,
         },
     },
     harness::{Failure, FailureCode, Report, Standing},
@@ -19,9 +20,10 @@ use crate::{
 
 impl Owner<Conversation> {
     pub(super) async fn told(&mut self, line: &[u8]) {
-        match wire::read(line) {
-            Ok(Some(line)) => self.take(line).await,
-            Ok(None) => self.skipped.unknown += 1,
+        match wire::hear(line, &self.native.id) {
+            Ok(Heard::Line(line)) => self.take(line).await,
+            Ok(Heard::Foreign) => self.skipped.foreign += 1,
+            Ok(Heard::Unknown) => self.skipped.unknown += 1,
             Err(error) => {
                 self.unread();
                 self.native.items.unread();

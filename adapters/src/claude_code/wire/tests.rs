@@ -285,3 +285,25 @@ fn a_result_holds_whatever_the_form_of_its_details() {
     assert_eq!((result.result.as_deref(), result.api_error_status, result.errors.len()), (Some("x"), None, 0));
     assert!(result.stop_reason.is_none() && result.model_usage_since_last_result.is_empty());
 }
+
+#[test]
+fn a_line_of_another_conversation_is_none_of_this_one() {
+    for (text, want) in [
+        (r#"{"type":"result","session_id":"s-2"}"#, "foreign"),
+        (r#"{"type":"teleported","session_id":"s-2"}"#, "foreign"),
+        (r#"{"type":"system","subtype":"init","session_id":"s-2","tools":[]}"#, "line"),
+        (r#"{"type":"result","session_id":"s-1"}"#, "line"),
+        (r#"{"type":"result","session_id":""}"#, "line"),
+        (r#"{"type":"result","session_id":null}"#, "line"),
+        (r#"{"type":"result","session_id":7}"#, "line"),
+        (r#"{"type":"result"}"#, "line"),
+        (r#"{"type":"teleported"}"#, "unknown"),
+    ] {
+        let heard = match hear(text.as_bytes(), "s-1").unwrap() {
+            Heard::Line(_) => "line",
+            Heard::Foreign => "foreign",
+            Heard::Unknown => "unknown",
+        };
+        assert_eq!(heard, want, "{text}");
+    }
+}
