@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::{
     AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, origins, places, secret, value,
 };
+use crate::gateway::StreamLimits;
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -87,6 +88,13 @@ struct LimitEntries {
     retention_ms: Option<u64>,
     retention_check_ms: Option<u64>,
     state_bytes: Option<usize>,
+    stream_bytes: Option<usize>,
+    stream_events: Option<u64>,
+    stream_event_bytes: Option<usize>,
+    stream_blocks: Option<u64>,
+    stream_calls: Option<u64>,
+    stream_argument_bytes: Option<usize>,
+    stream_first_byte_ms: Option<u64>,
 }
 
 /// Reads a file.
@@ -164,6 +172,15 @@ impl LimitEntries {
             Some(bytes) => Ok(bytes),
             None => Ok(usual),
         };
+        let wide = |key: &str, given: Option<usize>, usual: u64| match given {
+            Some(_) => size(key, given, 0).map(|bytes| bytes as u64),
+            None => Ok(usual),
+        };
+        let count = |key: &str, given: Option<u64>, usual: u64| match given {
+            Some(0) => Err(value(&format!("limits.{key}"), "it is at least 1")),
+            Some(number) => Ok(number),
+            None => Ok(usual),
+        };
         Ok(Limits {
             handle_life: time("handle_life_ms", self.handle_life_ms, usual.handle_life)?,
             result_evidence: time("result_evidence_ms", self.result_evidence_ms, usual.result_evidence)?,
@@ -188,6 +205,15 @@ impl LimitEntries {
             retention: time("retention_ms", self.retention_ms, usual.retention)?,
             retention_check: time("retention_check_ms", self.retention_check_ms, usual.retention_check)?,
             state_bytes: size("state_bytes", self.state_bytes, usual.state_bytes)?,
+            stream: StreamLimits {
+                bytes: wide("stream_bytes", self.stream_bytes, usual.stream.bytes)?,
+                events: count("stream_events", self.stream_events, usual.stream.events)?,
+                event_bytes: wide("stream_event_bytes", self.stream_event_bytes, usual.stream.event_bytes)?,
+                blocks: count("stream_blocks", self.stream_blocks, usual.stream.blocks)?,
+                calls: count("stream_calls", self.stream_calls, usual.stream.calls)?,
+                argument_bytes: wide("stream_argument_bytes", self.stream_argument_bytes, usual.stream.argument_bytes)?,
+                first_byte: time("stream_first_byte_ms", self.stream_first_byte_ms, usual.stream.first_byte)?,
+            },
         })
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use adapters::harness::{Isolation, ModelProvider};
 use secrecy::SecretString;
 
-use crate::gateway::{Guard, Origin};
+use crate::gateway::{Guard, Origin, StreamLimits};
 
 mod file;
 mod logs;
@@ -91,6 +91,8 @@ pub(crate) struct Limits {
     pub(crate) retention: Duration,
     pub(crate) retention_check: Duration,
     pub(crate) state_bytes: usize,
+    /// Of one answer of a model provider.
+    pub(crate) stream: StreamLimits,
 }
 
 impl Default for Limits {
@@ -119,6 +121,7 @@ impl Default for Limits {
             retention: Duration::from_hours(7 * 24),
             retention_check: Duration::from_mins(10),
             state_bytes: 10 << 30,
+            stream: StreamLimits::default(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The credential gateway (R-SEC-3): a loopback address at which a Harness finds its model provider, and which puts the key in on the way out.
 //!
 //! Each Executor has a route, a path that nobody guesses, for as long as it lives; who asks under another one is told nothing. What passes is not
-//! looked at, not held back and not kept. It knows neither Sessions nor the protocol of Core.
+//! held back and not kept; an answer is counted as it passes, and cut off where it is more than its limits (R-SEC-5). It knows neither Sessions
+//! nor the protocol of Core.
 
 use std::{
     fmt, io,
@@ -31,12 +32,15 @@ use routes::{Name, Route, Routes};
 
 mod connect;
 mod guard;
+mod judged;
 mod origin;
 mod relay;
 mod routes;
+mod stream;
 
 pub(crate) use guard::Guard;
 pub(crate) use origin::{Malformed as MalformedOrigin, Origin};
+pub(crate) use stream::{Breach, Limits as StreamLimits};
 
 /// What a Harness is given for a key. It opens nothing anywhere.
 pub(crate) const PLACEHOLDER: &str = "runtime-bridge-placeholder";
@@ -61,6 +65,7 @@ pub(crate) struct Gateway {
     routes: Arc<Routes>,
     address: SocketAddr,
     connector: Connector,
+    limits: StreamLimits,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -82,14 +87,14 @@ impl fmt::Debug for Lease {
 
 impl Gateway {
     /// Begins to listen, on a port that the system picks.
-    pub(crate) async fn open(guard: Guard) -> io::Result<Self> {
+    pub(crate) async fn open(guard: Guard, limits: StreamLimits) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (routes, tasks, stop) = (Arc::new(Routes::default()), TaskTracker::new(), CancellationToken::new());
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         let listening = listen(listener, room, Arc::clone(&routes), tasks.clone(), stop.clone());
         drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
-        Ok(Self { routes, address, connector: Connector::new(guard), tasks, stop })
+        Ok(Self { routes, address, connector: Connector::new(guard), limits, tasks, stop })
     }
 
     /// Where it listens.
@@ -107,7 +112,7 @@ impl Gateway {
             .pool_idle_timeout(IDLE_LIFE)
             .pool_max_idle_per_host(IDLE)
             .build(self.connector.clone());
-        let route = Arc::new(Route::new(provider.protocol, &base, key, upstream).ok_or_else(no_url)?);
+        let route = Arc::new(Route::new(provider.protocol, &base, key, upstream, self.limits).ok_or_else(no_url)?);
         let name = self.routes.add(Arc::clone(&route))?;
         let base_url = format!("http://{}/{}", self.address, name.as_str());
         Ok(Lease { routes: Arc::clone(&self.routes), route, name, base_url })
@@ -132,6 +137,16 @@ impl Lease {
     /// Takes another key for the requests that come from now on.
     pub(crate) fn swap(&self, key: Option<SecretString>) {
         self.route.swap(key);
+    }
+
+    /// What an answer did that it may not, once.
+    pub(crate) fn take_breach(&self) -> Option<Breach> {
+        self.route.take_breach()
+    }
+
+    /// Waits until an answer may have done what it may not. Cancel safe.
+    pub(crate) async fn breached(&self) {
+        self.route.breached().await;
     }
 
     /// Why the gateway itself did not pass the last request on, if it did not.

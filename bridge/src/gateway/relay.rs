@@ -1,11 +1,6 @@
 //! One request on its way through: found by its path, given the key, passed on and answered as the provider answers, piece by piece.
 
-use std::{
-    error::Error as _,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{error::Error as _, sync::Arc};
 
 use bytes::Bytes;
 use http::{
@@ -13,17 +8,20 @@ use http::{
     header::{self, AUTHORIZATION, CONTENT_TYPE},
 };
 use http_body_util::{Either, Full};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
+use tokio::time::{self, Instant};
 
 use super::{
     connect::Connector,
     guard::Refused,
+    judged::Judged,
     routes::{Route, Routes},
+    stream::{Breach, Judge, Protocol},
 };
 
 /// What an answer is made of: the provider's own, or a text of the gateway.
-pub(super) type Body = Either<Passing, Full<Bytes>>;
+pub(super) type Body = Either<Judged, Full<Bytes>>;
 
 /// The requests of one route. They share connections with those of no other.
 pub(super) type Upstream = Client<Connector, Incoming>;
@@ -42,44 +40,14 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
 ];
 
 /// Headers that are the gateway's to set: the placeholder stands in one of them.
-const OF_THE_GATEWAY: [HeaderName; 4] =
-    [header::HOST, header::EXPECT, AUTHORIZATION, HeaderName::from_static("x-api-key")];
-
-/// An answer of a provider, as it comes.
-#[derive(Debug)]
-pub(super) struct Passing {
-    body: Incoming,
-    /// The provider broke off.
-    broken: Option<hyper::Error>,
-}
-
-impl hyper::body::Body for Passing {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if let Some(broken) = self.broken.take() {
-            return Poll::Ready(Some(Err(broken)));
-        }
-        match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(Some(Err(broken))) => {
-                // ORDER: what came before it goes out first. An error makes hyper drop what it has not written yet, a pause makes it write.
-                self.broken = Some(broken);
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            frame => frame,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.broken.is_none() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
+const OF_THE_GATEWAY: [HeaderName; 5] = [
+    header::HOST,
+    header::EXPECT,
+    AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    // What is to be counted must not be packed.
+    header::ACCEPT_ENCODING,
+];
 
 /// The provider is not there, or broke off: so does the gateway, and the Harness sees what it would have seen.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +70,15 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
     if let Some((name, value)) = route.credential() {
         head.headers.insert(name, value);
     }
-    match route.upstream().request(Request::from_parts(head, body)).await {
+    let protocol = Protocol::of_path(head.uri.path());
+    let limits = route.limits();
+    let by = Instant::now() + limits.first_byte;
+    let asking = route.upstream().request(Request::from_parts(head, body));
+    let Ok(answered) = time::timeout_at(by, asking).await else {
+        route.breach(Breach::FirstByte(limits.first_byte));
+        return Err(Broken);
+    };
+    match answered {
         Ok(answer) if answer.status().is_redirection() && answer.status() != StatusCode::NOT_MODIFIED => {
             let text = format!(
                 "the model provider answered with a redirect ({}), which is not followed",
@@ -110,12 +86,18 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
             );
             Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
         }
+        Ok(answer) if is_packed(answer.headers()) => {
+            let text =
+                "the model provider packs its answer although it was not asked to, so it cannot be counted".to_owned();
+            Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
+        }
         Ok(answer) => {
             route.note(None);
             let (mut head, body) = answer.into_parts();
             strip(&mut head.headers);
             head.version = Version::HTTP_11;
-            Ok(Response::from_parts(head, Either::Left(Passing { body, broken: None })))
+            let judge = Judge::new(protocol.filter(|_| is_stream(&head.headers)), limits);
+            Ok(Response::from_parts(head, Either::Left(Judged::new(body, judge, route, by))))
         }
         Err(error) => match refused(&error) {
             // No repetition makes it right, so it gets a status that no Harness tries again.
@@ -131,6 +113,18 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
             }
         },
     }
+}
+
+/// Whether an answer is a stream of events.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+/// Whether the bytes of an answer are not the text itself.
+fn is_packed(headers: &HeaderMap) -> bool {
+    let ways = headers.get_all(header::CONTENT_ENCODING).iter();
+    ways.map(HeaderValue::as_bytes).any(|way| !way.is_empty() && !way.eq_ignore_ascii_case(b"identity"))
 }
 
 /// An unknown path is told nothing.

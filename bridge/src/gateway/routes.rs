@@ -13,8 +13,13 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::Notify;
 
-use super::{origin::Origin, relay::Upstream};
+use super::{
+    origin::Origin,
+    relay::Upstream,
+    stream::{Breach, Limits},
+};
 
 /// Random bytes in a route's name: nobody guesses it.
 const NAME_BYTES: usize = 24;
@@ -46,8 +51,13 @@ pub(super) struct Route {
     prefix: String,
     key: Mutex<Option<SecretString>>,
     upstream: Upstream,
+    /// Of each answer.
+    limits: Limits,
     /// Why the gateway itself did not pass the last request on.
     trouble: Mutex<Option<String>>,
+    /// What an answer did that it may not, until somebody takes it.
+    breach: Mutex<Option<Breach>>,
+    breached: Notify,
 }
 
 /// Its base address may hold a secret in its path, so only the origin is shown.
@@ -106,6 +116,7 @@ impl Route {
         base: &Uri,
         key: Option<SecretString>,
         upstream: Upstream,
+        limits: Limits,
     ) -> Option<Self> {
         Some(Self {
             protocol,
@@ -115,8 +126,15 @@ impl Route {
             prefix: base.path().trim_end_matches('/').to_owned(),
             key: Mutex::new(key),
             upstream,
+            limits,
             trouble: Mutex::default(),
+            breach: Mutex::default(),
+            breached: Notify::new(),
         })
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
@@ -164,6 +182,23 @@ impl Route {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
+    /// Notes that an answer is cut off for this.
+    pub(super) fn breach(&self, breach: Breach) {
+        tracing::warn!(provider = %self.origin, %breach, "an answer of the model provider is cut off");
+        self.breach.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(breach);
+        self.breached.notify_one();
+    }
+
+    /// What was noted and not taken yet.
+    pub(super) fn take_breach(&self) -> Option<Breach> {
+        self.breach.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Waits until something may have been noted. Cancel safe; one may wait.
+    pub(super) async fn breached(&self) {
+        self.breached.notified().await;
+    }
+
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -188,7 +223,7 @@ mod tests {
     fn made(protocol: ModelProtocol, base: &str, key: Option<&str>) -> Route {
         let connector = Connector::new(Guard::default());
         let upstream = Client::builder(TokioExecutor::new()).build(connector);
-        Route::new(protocol, &base.parse().unwrap(), key.map(SecretString::from), upstream).unwrap()
+        Route::new(protocol, &base.parse().unwrap(), key.map(SecretString::from), upstream, Limits::default()).unwrap()
     }
 
     fn route(base: &str) -> Route {

@@ -15,9 +15,13 @@ struct Bench {
 
 impl Bench {
     async fn start() -> Self {
+        Self::limited(StreamLimits::default()).await
+    }
+
+    async fn limited(limits: StreamLimits) -> Self {
         let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let allowed = format!("http://{}", provider.local_addr().unwrap()).parse().unwrap();
-        Self { gateway: Gateway::open(Guard::new([allowed])).await.unwrap(), provider }
+        Self { gateway: Gateway::open(Guard::new([allowed]), limits).await.unwrap(), provider }
     }
 
     fn lease(&self, protocol: ModelProtocol, key: Option<&str>) -> Lease {
@@ -181,6 +185,76 @@ async fn what_is_not_passed_on_says_why() {
         assert!(told.starts_with("HTTP/1.1 400") && told.contains("a loopback address"), "{told}");
         assert!(lease.trouble().unwrap().contains("outbound guard"));
     }
+}
+
+const STREAM: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
+
+fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}
+
+#[tokio::test]
+async fn an_answer_that_is_over_is_not_waited_for() {
+    let bench = Bench::start().await;
+    let lease = bench.lease(ModelProtocol::Messages, None);
+    let mut client = bench.ask(&lease, "/v1/messages HTTP/1.1\r\nhost: h\r\naccept-encoding: gzip", "").await;
+    let mut provider = bench.asked().await;
+    let asked = provider.hear("\r\n\r\n").await;
+    assert!(!asked.contains("encoding"), "{asked}");
+    let reason = "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n";
+    let stop = "data: {\"type\":\"message_stop\"}\n\n";
+    provider.say(&format!("{STREAM}{}{}", chunk(reason), chunk(stop))).await;
+    // The provider holds the connection and says nothing more.
+    let heard = client.hear("0\r\n\r\n").await;
+    assert!(heard.contains(reason) && heard.contains(stop), "{heard}");
+    assert!(lease.take_breach().is_none());
+    assert_eq!(provider.rest().await, "");
+}
+
+#[tokio::test]
+async fn an_answer_is_cut_off_where_it_breaks_a_limit() {
+    let limits = StreamLimits { first_byte: Duration::from_millis(300), events: 2, bytes: 200, ..Default::default() };
+    let bench = Bench::limited(limits).await;
+    let lease = bench.lease(ModelProtocol::Responses, None);
+    let ping = chunk("data: {}\n\n");
+    let whole = |kind: &str, text: &str| {
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: 999\r\n\r\n{text}")
+    };
+    for (path, answer, want) in [
+        ("/responses", String::new(), Breach::FirstByte(limits.first_byte)),
+        ("/responses", STREAM.into(), Breach::FirstByte(limits.first_byte)),
+        ("/responses", format!("{STREAM}{ping}{ping}"), Breach::Events(2)),
+        ("/models", whole("application/json", "half"), Breach::Bytes(200)),
+    ] {
+        let client = bench.ask(&lease, &format!("{path} HTTP/1.1\r\nhost: h"), "").await;
+        let mut provider = bench.asked().await;
+        provider.hear("\r\n\r\n").await;
+        provider.say(&answer).await;
+        if matches!(want, Breach::Events(_)) {
+            provider.say(&ping).await;
+        }
+        if matches!(want, Breach::Bytes(_)) {
+            provider.say(&"x".repeat(300)).await;
+        }
+        time::timeout(PATIENCE, lease.breached()).await.unwrap();
+        assert_eq!(lease.take_breach(), Some(want));
+        let told = client.rest().await;
+        assert!(!told.contains("xx") && !told.ends_with("0\r\n\r\n"), "{told}");
+    }
+    // Nothing is counted that is no stream of answers, and nothing passes that is packed.
+    let client = bench.ask(&lease, "/models HTTP/1.1\r\nhost: h\r\nconnection: close", "").await;
+    let mut provider = bench.asked().await;
+    provider.hear("\r\n\r\n").await;
+    provider.say(&format!("{STREAM}{ping}{ping}{ping}{ping}0\r\n\r\n")).await;
+    assert!(client.rest().await.ends_with("0\r\n\r\n"));
+    // The connection to the provider is used again.
+    let client = bench.ask(&lease, "/responses HTTP/1.1\r\nhost: h\r\nconnection: close", "").await;
+    provider.hear("\r\n\r\n").await;
+    provider.say("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n").await;
+    let told = client.rest().await;
+    assert!(told.starts_with("HTTP/1.1 502") && told.contains("packs its answer"), "{told}");
+    assert_eq!(lease.take_breach(), None);
 }
 
 #[tokio::test]

@@ -256,6 +256,14 @@ impl Active {
         }
     }
 
+    /// Interrupts the Turn, which then is failed for this.
+    pub(super) async fn fail(&mut self, code: FailureCode, message: String) {
+        if self.machine.end().is_none() {
+            self.step(Input::Fail(Failure { code, message, http_status: None, exit: None })).await;
+            self.flush().await;
+        }
+    }
+
     /// Cancels the Turn. The wish is on disk before it has an effect.
     pub(super) async fn cancel(&mut self, cause: CancelCause) -> Result<(), Refusal> {
         if !(self.machine.cancel_requested() && cause == CancelCause::Requested) {

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Answer, Fence, executor::Slot, owner::Owner};
 use crate::{
-    gateway::{Gateway, Lease, PLACEHOLDER},
+    gateway::{Breach, Gateway, Lease, PLACEHOLDER},
     refusal::{Reason, Refusal},
 };
 
@@ -66,6 +66,19 @@ impl Access {
         lease.swap(key.cloned());
         self.key = key.cloned();
         true
+    }
+
+    /// What an answer of the provider did that it may not, once.
+    pub(super) fn take_breach(&self) -> Option<Breach> {
+        self.lease.as_ref()?.take_breach()
+    }
+
+    /// Waits until an answer may have done what it may not. Cancel safe.
+    pub(super) async fn breached(&self) {
+        match &self.lease {
+            Some(lease) => lease.breached().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Says what failed where the gateway itself did not pass a request on. The Harness knows a status at most.

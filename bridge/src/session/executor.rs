@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{credential::Access, owner::Owner, supports::Supports};
 use crate::{
+    gateway::Breach,
     journal::HistoryRecord,
     refusal::{Reason, Refusal},
     turn::judge::Judge,
@@ -93,15 +94,25 @@ pub(super) struct Retired {
     pub(super) survivors: u32,
 }
 
+/// What comes of a live Executor.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Heard {
+    /// So many reports; without any the adapter is gone.
+    Reports(usize),
+    /// Its model provider may have sent what it may not.
+    Breach,
+}
+
 impl Slot {
-    /// Reports of a live Executor, while orders that found no room go out; for ever pending otherwise. Cancel safe.
-    pub(super) async fn recv_many(&mut self, batch: &mut Vec<Report>, limit: usize) -> usize {
+    /// What a live Executor tells, while orders that found no room go out; for ever pending otherwise. Cancel safe.
+    pub(super) async fn hear(&mut self, batch: &mut Vec<Report>, limit: usize) -> Heard {
         match self {
             Self::Live(live) => {
-                let Live { executor, outbox, .. } = &mut **live;
+                let Live { executor, outbox, access, .. } = &mut **live;
                 loop {
                     tokio::select! {
-                        count = executor.reports.recv_many(batch, limit) => return count,
+                        count = executor.reports.recv_many(batch, limit) => return Heard::Reports(count),
+                        () = access.breached() => return Heard::Breach,
                         room = executor.orders.reserve(), if !outbox.is_empty() => match (room, outbox.pop_front()) {
                             (Ok(room), Some(order)) => room.send(order),
                             // The adapter is gone and says so in its reports.
@@ -112,6 +123,14 @@ impl Slot {
                 }
             }
             Self::Empty | Self::Preparing(_) | Self::Unconfirmed(_) => std::future::pending().await,
+        }
+    }
+
+    /// What the model provider of a live Executor did that it may not, once.
+    pub(super) fn take_breach(&self) -> Option<Breach> {
+        match self {
+            Self::Live(live) => live.access.take_breach(),
+            Self::Empty | Self::Preparing(_) | Self::Unconfirmed(_) => None,
         }
     }
 

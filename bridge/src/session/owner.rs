@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use adapters::harness::Report;
+use adapters::harness::{FailureCode, Report};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
     time::{Instant, sleep_until},
@@ -12,7 +12,7 @@ use super::{
     Answer, Command, Front, INBOX, Key, Shared, Snapshot,
     active::Active,
     assignment::{Assignment, Fence},
-    executor::{Prepared, Slot, Unconfirmed},
+    executor::{Heard, Prepared, Slot, Unconfirmed},
     idle::Offer,
     past::Past,
     preparation::{Grant, Preparations},
@@ -142,11 +142,17 @@ impl Owner {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let deadline = self.next_deadline();
-            // Every arm is cancel safe: `recv`, `recv_many`, `cancelled` and `sleep_until`.
+            // Every arm is cancel safe: `recv`, `hear`, `cancelled` and `sleep_until`.
             tokio::select! {
                 Some(command) = inbox.recv() => self.command(command).await,
                 Some(news) = internal.recv() => self.news(news).await,
-                count = self.slot.recv_many(&mut batch, BATCH) => self.reports(&mut batch, count).await,
+                heard = self.slot.hear(&mut batch, BATCH) => match heard {
+                    Heard::Reports(count) => self.reports(&mut batch, count).await,
+                    Heard::Breach => {
+                        self.breached().await;
+                        self.follow().await;
+                    }
+                },
                 () = sleep_until(deadline.unwrap_or_else(far)), if deadline.is_some() => self.overdue(Instant::now()).await,
                 () = draining.cancelled(), if !self.drains => self.begin_draining(),
                 () = cut.cancelled(), if !self.is_cut_off => self.cut_off().await,
@@ -282,6 +288,8 @@ impl Owner {
             // The adapter is gone without a word, so nothing is proved about what it had started.
             batch.push(Report::Closed { exit: None, survivors: 1 });
         }
+        // ORDER: a breach is noted before its answer breaks off, and taken before what the Harness makes of that.
+        self.breached().await;
         let closed = batch.iter().find_map(|report| match report {
             Report::Closed { survivors, .. } => Some(*survivors),
             _ => None,
@@ -302,6 +310,13 @@ impl Owner {
             self.executor_closed(survivors).await;
         }
         self.follow().await;
+    }
+
+    /// Fails the Turn whose model provider sent what it may not (R-SEC-5).
+    async fn breached(&mut self) {
+        if let Some((breach, turn)) = self.slot.take_breach().zip(self.turn.as_mut()) {
+            turn.fail(FailureCode::StreamLimitExceeded, breach.to_string()).await;
+        }
     }
 
     /// Does what follows from a Turn's last step: orders to the adapter, and what its end frees.

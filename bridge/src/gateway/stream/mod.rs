@@ -1,0 +1,167 @@
+//! Judges what a model provider streams, while it goes by (R-SEC-5): how much comes, and that it ends as its protocol says.
+//! Pure: it is fed bytes and says what is wrong with them. It changes, holds back and repairs nothing.
+
+use std::time::Duration;
+
+use self::{events::Events, order::Order};
+
+mod events;
+mod length;
+mod order;
+
+/// How much one answer of a provider may bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Bytes of a body, whatever it holds.
+    pub(crate) bytes: u64,
+    /// Events of a stream.
+    pub(crate) events: u64,
+    /// Bytes of one event.
+    pub(crate) event_bytes: u64,
+    /// Items or content blocks.
+    pub(crate) blocks: u64,
+    /// Calls of tools among them.
+    pub(crate) calls: u64,
+    /// Bytes of the arguments of all calls together.
+    pub(crate) argument_bytes: u64,
+    /// From the request to the first byte of its answer.
+    pub(crate) first_byte: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bytes: 256 << 20,
+            events: 1 << 20,
+            event_bytes: 64 << 20,
+            blocks: 4096,
+            calls: 1024,
+            argument_bytes: 64 << 20,
+            first_byte: Duration::from_secs(240),
+        }
+    }
+}
+
+/// Which of the protocols is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// The OpenAI Responses API.
+    Responses,
+    /// The Anthropic Messages API.
+    Messages,
+    /// The OpenAI Chat Completions API.
+    Chat,
+}
+
+impl Protocol {
+    /// What is answered to a request for this path; none where it is something else, such as a list of models.
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
+        let path = path.trim_end_matches('/');
+        [("/chat/completions", Self::Chat), ("/responses", Self::Responses), ("/messages", Self::Messages)]
+            .into_iter()
+            .find_map(|(end, protocol)| path.ends_with(end).then_some(protocol))
+    }
+}
+
+/// What an answer may not do. The text names the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Breach {
+    /// It is too long.
+    #[error("the provider's answer is longer than {0} bytes (`stream_bytes`)")]
+    Bytes(u64),
+    /// It has too many events.
+    #[error("the provider's answer has more than {0} events (`stream_events`)")]
+    Events(u64),
+    /// An event is too long.
+    #[error("an event of the provider's answer is longer than {0} bytes (`stream_event_bytes`)")]
+    EventBytes(u64),
+    /// It has too many items or blocks.
+    #[error("the provider's answer has more than {0} items (`stream_blocks`)")]
+    Blocks(u64),
+    /// It asks for too many calls.
+    #[error("the provider's answer asks for more than {0} calls (`stream_calls`)")]
+    Calls(u64),
+    /// The arguments of its calls are too long.
+    #[error("the arguments of the calls of the provider's answer are longer than {0} bytes (`stream_argument_bytes`)")]
+    ArgumentBytes(u64),
+    /// Nothing came.
+    #[error("nothing of the provider's answer came within {0:?} (`stream_first_byte_ms`)")]
+    FirstByte(Duration),
+    /// Something came when it was over.
+    #[error("the provider's answer goes on behind its end")]
+    BehindEnd,
+    /// It ended in the middle.
+    #[error("the provider's answer ends before what it began: {0}")]
+    Early(&'static str),
+}
+
+/// One answer of a provider under way.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    limits: Limits,
+    bytes: u64,
+    /// Where it is a stream of events.
+    stream: Option<(Events, Order)>,
+    seen: u64,
+}
+
+impl Judge {
+    /// An answer that is a stream of events of this protocol, or whatever else.
+    pub(crate) fn new(stream: Option<Protocol>, limits: Limits) -> Self {
+        Self { limits, bytes: 0, stream: stream.map(|protocol| (Events::default(), Order::new(protocol))), seen: 0 }
+    }
+
+    /// Takes the next bytes, before anybody else gets them.
+    ///
+    /// # Errors
+    /// What these bytes may not do.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), Breach> {
+        self.bytes = self.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        if self.bytes > self.limits.bytes {
+            return Err(Breach::Bytes(self.limits.bytes));
+        }
+        let Some((events, order)) = &mut self.stream else { return Ok(()) };
+        let (limits, seen) = (&self.limits, &mut self.seen);
+        events.feed(bytes, limits.event_bytes, |data| {
+            *seen += 1;
+            if *seen > limits.events {
+                return Err(Breach::Events(limits.events));
+            }
+            order.event(data)?;
+            order.fits(limits)
+        })
+    }
+
+    /// From the request to the first byte of its answer.
+    pub(crate) fn first_byte(&self) -> Duration {
+        self.limits.first_byte
+    }
+
+    /// Whether the mark of its end came: what is still to come is the end of the body, within a time.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stream.as_ref().is_some_and(|(_, order)| order.is_over())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_counted_as_it_comes() {
+        let limits = Limits { bytes: 40, events: 2, event_bytes: 30, ..Limits::default() };
+        let judge = |is_stream: bool, pieces: &[&str]| {
+            let mut judge = Judge::new(is_stream.then_some(Protocol::Messages), limits);
+            pieces.iter().try_for_each(|piece| judge.take(piece.as_bytes()))
+        };
+        let ping = "data: {}\n\n";
+        assert_eq!(judge(true, &[ping, ping]), Ok(()));
+        assert_eq!(judge(true, &[ping, ping, ping]), Err(Breach::Events(2)));
+        assert_eq!(judge(true, &["data: {", "\"a\":\"bcdefghijklmnopqrstuvwxyz"]), Err(Breach::EventBytes(30)));
+        assert_eq!(judge(false, &[ping, ping, ping, ping]), Ok(()));
+        assert_eq!(judge(false, &[ping, ping, ping, ping, " "]), Err(Breach::Bytes(40)));
+        assert_eq!(Protocol::of_path("/v1/chat/completions/"), Some(Protocol::Chat));
+        assert_eq!(Protocol::of_path("/v1/messages/count_tokens"), None);
+        assert!(Breach::Bytes(40).to_string().contains("`stream_bytes`"));
+    }
+}
