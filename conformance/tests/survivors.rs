@@ -110,7 +110,7 @@ async fn keyed(rig: &Rig, session: &Session, key: &str) -> Result<v1::Ready, Err
 fn what_an_executor_leaves_that_was_retired_for_a_newer_credential_is_ended(harness: Harness) {
     let setup = Setup { isolation: Isolation::Outer, ..Setup::child_of(harness) };
     let rules = ["R-CAN-4", "R-PRE-6", "R-ASG-4"];
-    scenario("retired_survivors", &rules, setup.with("limits.settlement_ms = 1000"), async |rig| {
+    scenario("retired_survivors", &rules, setup.with("limits.settlement_ms = 1000").without_gateway(), async |rig| {
         let session = rig.session().await?;
         let first = keyed(rig, &session, "sk-one").await?;
         let assignment = Some(session.assignment().clone());
