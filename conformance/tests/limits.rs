@@ -36,11 +36,12 @@ fn every_limit_has_the_value_that_it_is_said_to_have() {
     assert!(rows.len() > 40, "{} rows", rows.len());
     let configuration = read("docs/configuration.md").unwrap();
     let defaults = read("bridge/src/config/mod.rs").unwrap();
+    let of_streams = read("bridge/src/gateway/stream/mod.rs").unwrap();
     let wrong: Vec<_> = rows
         .iter()
         .filter_map(|row| {
             let found = match &row.name {
-                Name::Key(key) => value_of(&defaults, key.trim_end_matches("_ms"))
+                Name::Key(key) => default_in(&defaults, &of_streams, key)
                     .filter(|value| default_of(&configuration, key).is_none_or(|told| told == *value)),
                 Name::Item { file, item } => read(file).and_then(|text| value_of(&text, item)),
             };
@@ -129,6 +130,15 @@ fn default_of(configuration: &str, key: &str) -> Option<u64> {
     keys(configuration).find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
+/// The default of a key; those of the gateway are in a structure of their own.
+fn default_in(defaults: &str, of_streams: &str, key: &str) -> Option<u64> {
+    let member = key.trim_end_matches("_ms");
+    match member.strip_prefix("stream_") {
+        Some(member) => value_of(of_streams, member),
+        None => value_of(defaults, member),
+    }
+}
+
 /// The value of `const ITEM: … = …;`, or of the first `item: …,` that is a value.
 fn value_of(text: &str, item: &str) -> Option<u64> {
     let constant = format!("const {item}: ");
@@ -136,7 +146,9 @@ fn value_of(text: &str, item: &str) -> Option<u64> {
         return evaluated(line.split_once(" = ")?.1.trim_end_matches(';'));
     }
     let member = format!("{item}: ");
-    let values = text.split(&member).skip(1).map(|rest| rest.split([',', '}', '\n']).next().unwrap_or_default());
+    let is_whole = |at: &usize| !text[..*at].ends_with(|c: char| c == '_' || c.is_ascii_alphanumeric());
+    let places = text.match_indices(&member).map(|(at, _)| at).filter(is_whole).map(|at| at + member.len());
+    let values = places.map(|at| text[at..].split([',', '}', '\n']).next().unwrap_or_default());
     values.filter_map(|value| evaluated(value.trim())).next()
 }
 
