@@ -1,5 +1,5 @@
 //! `docs/limits.md` tells the truth: each value is the one in the code or in the configuration's page, each key is there, and so is each test
-//! that is named. Reads files, runs nothing.
+//! that is named, here and in `docs/security.md`. Reads files, runs nothing.
 #![expect(clippy::unwrap_used, reason = "a tree that cannot be read is a failed test")]
 
 use std::fs;
@@ -69,6 +69,25 @@ fn every_test_that_holds_a_limit_is_there() {
     assert!(missing.is_empty(), "there are no such tests: {missing:#?}");
     let bare: Vec<_> = rows.iter().filter(|row| row.held_by.is_empty()).collect();
     assert!(bare.is_empty(), "nothing holds {bare:#?}");
+}
+
+#[test]
+fn every_test_that_holds_against_a_threat_is_there() {
+    let page = read("docs/security.md").unwrap();
+    let table = page.split("## Threats").nth(1).unwrap().split("\n## ").next().unwrap();
+    let threats: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
+    assert!(threats.len() > 10, "{} threats", threats.len());
+    let tests = |text: &str| quoted(text).into_iter().filter(|name| name.contains("::")).collect::<Vec<_>>();
+    let bare: Vec<_> = threats.iter().filter(|line| tests(line).is_empty()).collect();
+    assert!(bare.is_empty(), "nothing holds against {bare:#?}");
+    let missing: Vec<_> = tests(&page).into_iter().filter(|test| !is_there(test)).collect();
+    assert!(missing.is_empty(), "there are no such tests: {missing:#?}");
+    // Each rule of the contract's chapter has its place.
+    let contract = read("docs/contract.md").unwrap();
+    let rules = contract.lines().filter_map(|line| line.strip_prefix("### R-SEC-")?.split(' ').next());
+    let forgotten: Vec<_> =
+        rules.filter(|number| !threats.iter().any(|line| line.contains(&format!("R-SEC-{number}")))).collect();
+    assert!(forgotten.is_empty(), "no threat names R-SEC-{forgotten:?}");
 }
 
 /// The rows of all tables with four columns, without their heads.
