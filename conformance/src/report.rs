@@ -13,13 +13,6 @@ const PLACEMENTS: [&str; 2] = ["none", "workspace"];
 /// The scenario bound no Session.
 const NOTHING_BOUND: &str = "·";
 
-/// Test files whose scenarios are not written for every Harness yet, each by how its name begins. They give no reasons of their own.
-const NOT_YET: [&str; 8] =
-    ["crash_", "drain_turns", "faults_", "flood", "large_lines", "leaks", "resume_faults", "survivors"];
-
-/// What is said of these.
-const NOT_YET_WHY: &str = "not written for Claude Code yet";
-
 /// What is wrong with a run: scenarios that failed, scenarios for every Harness that ran with some of them only, and scenarios that do not say
 /// why one is enough.
 #[must_use]
@@ -43,8 +36,7 @@ pub fn complaints(outcomes: &[Outcome]) -> Vec<String> {
 fn why(outcome: &Outcome) -> Option<&str> {
     let told = outcome.only.as_deref().or(outcome.bridge.as_deref());
     let together = outcome.all.then_some("they are there together");
-    let not_yet = NOT_YET.iter().any(|begin| outcome.file.starts_with(begin)).then_some(NOT_YET_WHY);
-    told.or(together).or(not_yet)
+    told.or(together)
 }
 
 /// The page.

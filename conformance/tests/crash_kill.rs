@@ -55,7 +55,9 @@ async fn crash(rig: &mut Rig) -> anyhow::Result<()> {
 #[test]
 fn after_a_kill_the_turn_is_unknown_and_nothing_acknowledged_is_lost() {
     let rules = ["R-DUR-1", "R-DUR-2", "R-CAN-4", "R-EVT-1", "R-EVT-3", "R-FN-5", "R-FN-7", "R-API-6", "R-PRE-4"];
-    scenario("crash_kill", &rules, Setup::outer(), async |rig| {
+    let setup =
+        Setup::outer().bridge("what is acknowledged is kept by the bridge; each Harness is killed beside it below");
+    scenario("crash_kill", &rules, setup, async |rig| {
         let session = rig.session().await?;
         let (ready, events, seen) = in_the_middle(rig, &session).await?;
         let asked = rig.provider.model_requests().len();

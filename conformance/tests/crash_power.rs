@@ -8,6 +8,9 @@ use conformance::rig::{Daemon, Observed, Rig, Setup, lookup, scenario};
 use proto::client::{Session, TurnEvents};
 use proto::v1::{self, event::Kind};
 
+/// Why one Harness is enough.
+const OWN: &str = "the files that lose their end are the bridge's own";
+
 const SCRIPT: &str =
     r#"[{"play": [{"text": {"chunks": ["one ", "two ", "three ", "four ", "five "], "open": true}}, "hang"]}]"#;
 
@@ -59,7 +62,7 @@ fn check(first: &Observed, later: &Observed) -> anyhow::Result<()> {
 
 #[test]
 fn a_file_that_lost_its_end_goes_on_above_what_was_given_out() {
-    scenario("crash_cut", &["R-DUR-2", "R-EVT-1"], Setup::outer(), async |rig| {
+    scenario("crash_cut", &["R-DUR-2", "R-EVT-1"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let (mut events, seen) = in_the_middle(rig, &session).await?;
         let last_seen = seen.events.len() as u64;
@@ -87,7 +90,7 @@ fn a_file_that_lost_its_end_goes_on_above_what_was_given_out() {
 
 #[test]
 fn a_file_that_is_lost_leaves_the_end_above_what_was_given_out() {
-    scenario("crash_lost", &["R-DUR-2", "R-EVT-1"], Setup::outer(), async |rig| {
+    scenario("crash_lost", &["R-DUR-2", "R-EVT-1"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let (mut events, seen) = in_the_middle(rig, &session).await?;
         rig.daemon.kill().await?;
@@ -102,7 +105,7 @@ fn a_file_that_is_lost_leaves_the_end_above_what_was_given_out() {
 
 #[test]
 fn a_file_of_somebody_else_is_put_aside_and_not_overwritten() {
-    scenario("crash_foreign", &["R-DUR-2", "R-EVT-1"], Setup::outer(), async |rig| {
+    scenario("crash_foreign", &["R-DUR-2", "R-EVT-1"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let (mut events, seen) = in_the_middle(rig, &session).await?;
         rig.daemon.kill().await?;
@@ -120,7 +123,7 @@ fn a_file_of_somebody_else_is_put_aside_and_not_overwritten() {
 
 #[test]
 fn a_file_of_somebody_else_in_the_place_of_an_ended_turn_leaves_its_end() {
-    scenario("crash_foreign_ended", &["R-DUR-2", "R-DUR-4"], Setup::outer(), async |rig| {
+    scenario("crash_foreign_ended", &["R-DUR-2", "R-DUR-4"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let whole = rig.whole_turn(&session, "t-1", "hello").await?;
         let last = whole.events.len() as u64;
@@ -149,7 +152,7 @@ async fn acknowledged_and_put_aside(session: &Session, last: u64, file: &Path) -
 
 #[test]
 fn a_file_of_somebody_else_is_put_aside_when_nobody_has_looked_into_it() {
-    scenario("crash_foreign_unseen", &["R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+    scenario("crash_foreign_unseen", &["R-DUR-4", "R-EVT-1"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let whole = rig.whole_turn(&session, "t-1", "hello").await?;
         let last = whole.events.len() as u64;
@@ -172,7 +175,7 @@ fn a_file_of_somebody_else_is_put_aside_when_nobody_has_looked_into_it() {
 
 #[test]
 fn what_was_seen_on_a_full_disk_is_not_given_anew_after_a_kill() {
-    scenario("crash_full", &["R-DUR-2", "R-DUR-4", "R-EVT-1"], Setup::outer(), async |rig| {
+    scenario("crash_full", &["R-DUR-2", "R-DUR-4", "R-EVT-1"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         rig.provider.script(
             r#"[{"play": [{"text": {"chunks": ["one "], "open": true}}, {"gate": "go"},
@@ -207,7 +210,7 @@ fn what_was_seen_on_a_full_disk_is_not_given_anew_after_a_kill() {
 
 #[test]
 fn a_call_that_was_seen_and_is_lost_is_abandoned() {
-    scenario("crash_call", &["R-FN-7", "R-DUR-2"], Setup::outer(), async |rig| {
+    scenario("crash_call", &["R-FN-7", "R-DUR-2"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let (mut events, seen) = rig.waiting(&session).await?;
         session.acknowledge("t-1", seen.events.len() as u64).await?;
@@ -225,7 +228,7 @@ fn a_call_that_was_seen_and_is_lost_is_abandoned() {
 
 #[test]
 fn a_call_that_was_held_in_memory_is_abandoned_after_a_kill() {
-    scenario("crash_call_held", &["R-FN-7", "R-DUR-2", "R-DUR-4"], Setup::outer(), async |rig| {
+    scenario("crash_call_held", &["R-FN-7", "R-DUR-2", "R-DUR-4"], Setup::outer().bridge(OWN), async |rig| {
         let session = rig.session().await?;
         let (mut events, mut seen) = rig.at_a_gate(&session, &"x".repeat(3 << 20), &[lookup("{}")]).await?;
         // The event file is larger than this, the journal is smaller: the call is stored, and its event is not.

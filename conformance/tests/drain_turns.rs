@@ -167,7 +167,7 @@ fn a_preparation_at_work_is_given_up(harness: Harness) {
 fn a_newer_credential_prepares_nothing_in_a_drain() {
     let setup = Setup {
         failpoints: Some("journal.acknowledge.before=delay:500".into()),
-        ..Setup::outer().with(LONG).without_gateway()
+        ..Setup::outer().with(LONG).without_gateway().bridge("a credential and a drain meet in the Session's owner")
     };
     scenario("drain_credential", &["R-DUR-3", "R-PRE-6", "R-PRE-7", "R-CAN-4"], setup, async |rig| {
         let client = rig.client().await?;

@@ -119,8 +119,9 @@ fn told(child: &FaultChild, before: &[u32]) -> anyhow::Result<String> {
 
 #[test]
 fn what_a_resume_answers_is_compared_and_nothing_is_begun_instead() {
-    let setup =
-        Setup::faulty(codex::healthy()).only("Codex answers a resume with what it took; Claude Code says yes or no");
+    let setup = Setup::faulty(codex::healthy())
+        .without_gateway()
+        .only("Codex answers a resume with what it took; Claude Code says yes or no");
     scenario("resume_answers", &["R-PRE-4", "R-PLC-1"], setup, async |rig| {
         let child = rig.child.clone().context("a child")?;
         let (session, native) = past_session(rig, &child).await?;
@@ -165,68 +166,79 @@ fn what_a_resume_answers_is_compared_and_nothing_is_begun_instead() {
 }
 
 fn a_resume_that_is_refused_or_goes_elsewhere_loses_nothing(harness: Harness) {
-    scenario("resume_goes_wrong", &["R-PRE-4", "R-PRE-1", "R-CAN-4"], Setup::child_of(harness), async |rig| {
-        let child = rig.child.clone().context("a child")?;
-        let (session, native) = past_session(rig, &child).await?;
-        retire(rig, &session).await?;
-        let error = match harness {
-            Harness::Codex => json!({"code": -32600, "message": "failed to load configuration: no"}),
-            Harness::ClaudeCode => json!("No conversation found with that session ID"),
-        };
-        let opens = if harness == Harness::Codex { "session" } else { "initialize" };
-        let step = |value: Value| serde_json::from_value::<Step>(value);
-        for program in [
-            refusing(harness, error)?,
-            answering(harness, step(json!({"exit": 1}))?),
-            answering(harness, step(json!({"die": "SEGV"}))?),
-            answering(harness, step(json!({"result": "text"}))?),
-        ] {
-            child.play(program)?;
-            let refused = rig.resume(&session, rig.configuration(Vec::new()), &native).await;
-            refusal(refused, Reason::PreparationFailed).with("step", opens);
-            rig.only(&[]).await?;
-            let received = String::from_utf8(child.received(child.last(harness)?.pid)?)?;
-            assert!(!received.contains("turn/start") && !received.contains(r#""type":"user""#), "{received}");
-        }
-        if harness == Harness::ClaudeCode {
-            // Which conversation it runs it tells with the first Turn only.
-            let other = json!({"line": {"type": "system", "subtype": "init", "session_id": "another", "tools": []}});
-            child.play(harness.with_steps(Place::InTurn, &[step(other)?]))?;
+    scenario(
+        "resume_goes_wrong",
+        &["R-PRE-4", "R-PRE-1", "R-CAN-4"],
+        Setup::child_of(harness).without_gateway(),
+        async |rig| {
+            let child = rig.child.clone().context("a child")?;
+            let (session, native) = past_session(rig, &child).await?;
+            retire(rig, &session).await?;
+            let error = match harness {
+                Harness::Codex => json!({"code": -32600, "message": "failed to load configuration: no"}),
+                Harness::ClaudeCode => json!("No conversation found with that session ID"),
+            };
+            let opens = if harness == Harness::Codex { "session" } else { "initialize" };
+            let step = |value: Value| serde_json::from_value::<Step>(value);
+            for program in [
+                refusing(harness, error)?,
+                answering(harness, step(json!({"exit": 1}))?),
+                answering(harness, step(json!({"die": "SEGV"}))?),
+                answering(harness, step(json!({"result": "text"}))?),
+            ] {
+                child.play(program)?;
+                let refused = rig.resume(&session, rig.configuration(Vec::new()), &native).await;
+                refusal(refused, Reason::PreparationFailed).with("step", opens);
+                rig.only(&[]).await?;
+                let received = String::from_utf8(child.received(child.last(harness)?.pid)?)?;
+                assert!(!received.contains("turn/start") && !received.contains(r#""type":"user""#), "{received}");
+            }
+            if harness == Harness::ClaudeCode {
+                // Which conversation it runs it tells with the first Turn only.
+                let other =
+                    json!({"line": {"type": "system", "subtype": "init", "session_id": "another", "tools": []}});
+                child.play(harness.with_steps(Place::InTurn, &[step(other)?]))?;
+                let ready = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
+                let seen = rig.turn_with(&session, &ready, "t-2", "again").await?;
+                let code = seen.end()?.failure.as_ref().map(v1::Failure::code);
+                assert_eq!(code, Some(v1::FailureCode::HarnessProtocolError), "{:?}", seen.end());
+                rig.only(&[]).await?;
+                write_history(rig, &session, "t-2").await?;
+            }
+            child.play(harness.healthy())?;
             let ready = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
-            let seen = rig.turn_with(&session, &ready, "t-2", "again").await?;
-            let code = seen.end()?.failure.as_ref().map(v1::Failure::code);
-            assert_eq!(code, Some(v1::FailureCode::HarnessProtocolError), "{:?}", seen.end());
-            rig.only(&[]).await?;
-            write_history(rig, &session, "t-2").await?;
-        }
-        child.play(harness.healthy())?;
-        let ready = rig.resume(&session, rig.configuration(Vec::new()), &native).await?;
-        let seen = rig.turn_with(&session, &ready, "t-3", "again").await?;
-        seen.completed()?;
-        assert_eq!(seen.native_session()?, native);
-        Ok(())
-    });
+            let seen = rig.turn_with(&session, &ready, "t-3", "again").await?;
+            seen.completed()?;
+            assert_eq!(seen.native_session()?, native);
+            Ok(())
+        },
+    );
 }
 
 fn after_many_resumes_each_event_comes_once(harness: Harness) {
-    scenario("resume_many", &["R-PRE-4", "R-EVT-1", "R-EVT-4"], Setup::child_of(harness), async |rig| {
-        let child = rig.child.clone().context("a child")?;
-        let (session, native) = past_session(rig, &child).await?;
-        for round in 0..4 {
-            // Another key, another Executor.
-            let key = vec![v1::Credential { name: "model".into(), value: format!("sk-{round}") }];
-            let ready = session.resume(rig.configuration(Vec::new()), key, &native).await?;
-            assert!(!ready.reused);
-            let turn_id = format!("t-{}", round + 2);
-            let seen = rig.turn_with(&session, &ready, &turn_id, "again").await?;
-            seen.completed()?;
-            assert_eq!(seen.native_session()?, native);
-            assert_eq!(seen.deltas(), "Let me look.All is well.");
-            assert_eq!(seen.end()?.usage.and_then(|usage| usage.total_tokens), Some(120));
-            write_history(rig, &session, &turn_id).await?;
-        }
-        Ok(())
-    });
+    scenario(
+        "resume_many",
+        &["R-PRE-4", "R-EVT-1", "R-EVT-4"],
+        Setup::child_of(harness).without_gateway(),
+        async |rig| {
+            let child = rig.child.clone().context("a child")?;
+            let (session, native) = past_session(rig, &child).await?;
+            for round in 0..4 {
+                // Another key, another Executor.
+                let key = vec![v1::Credential { name: "model".into(), value: format!("sk-{round}") }];
+                let ready = session.resume(rig.configuration(Vec::new()), key, &native).await?;
+                assert!(!ready.reused);
+                let turn_id = format!("t-{}", round + 2);
+                let seen = rig.turn_with(&session, &ready, &turn_id, "again").await?;
+                seen.completed()?;
+                assert_eq!(seen.native_session()?, native);
+                assert_eq!(seen.deltas(), "Let me look.All is well.");
+                assert_eq!(seen.end()?.usage.and_then(|usage| usage.total_tokens), Some(120));
+                write_history(rig, &session, &turn_id).await?;
+            }
+            Ok(())
+        },
+    );
 }
 
 fn a_turn_that_ran_without_a_word_has_left_a_history(harness: Harness) {

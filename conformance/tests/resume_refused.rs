@@ -204,7 +204,7 @@ fn what_is_frozen_stays_frozen(harness: Harness) {
                 let at = format!("configuration.{field}");
                 refusal(refused, Reason::ConfigurationConflict).at(&at).with("field", field);
             }
-            let elsewhere = conformance::rig::configuration(rig.kind(), "http://127.0.0.1:9/v1", Vec::new());
+            let elsewhere = conformance::rig::configuration(rig.kind(), "https://models.example.com/v1", Vec::new());
             let elsewhere = v1::ExecutionConfiguration { tools: good.tools.clone(), ..elsewhere };
             let refused = rig.resume(&session, elsewhere, &native).await;
             refusal(refused, Reason::ConfigurationConflict).with("field", "model_provider");

@@ -250,29 +250,3 @@ pub(super) fn delta(item: &str, text: &str) -> Step {
 fn notify(method: &str, params: &Value) -> Step {
     line(&json!({"method": method, "params": params, "emittedAtMs": 0}))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::script::Script;
-
-    #[test]
-    fn every_ready_program_is_a_script_and_reads_back_as_itself() {
-        let mut programs = vec![healthy(), calling(r#"{"z":1e400}"#), bursting(3)];
-        for place in Place::ALL {
-            programs.extend(Fault::ALL.map(|fault| with_fault(place, fault)));
-        }
-        for program in programs {
-            let text = Script::for_child(program).text().unwrap();
-            assert_eq!(Script::parse(&text).unwrap().text().unwrap(), text);
-        }
-    }
-
-    #[test]
-    fn every_place_is_reached_by_a_rule() {
-        for place in Place::ALL {
-            let text = Script::for_child(with_fault(place, Fault::ExitsWith0)).text().unwrap();
-            assert_eq!(text.matches("\"mark\"").count().clamp(1, 2), text.matches("\"mark\"").count(), "{place:?}");
-        }
-    }
-}

@@ -247,3 +247,41 @@ impl Harness {
 pub(super) fn serve_on() -> Step {
     Step::Read(Read { method: Some("exit".into()), answer_to: None })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Script;
+
+    #[test]
+    fn every_ready_program_is_a_script_and_reads_back_as_itself() {
+        for harness in Harness::ALL {
+            let mut programs = vec![harness.healthy(), harness.calling(r#"{"z":1e400}"#), codex::bursting(3)];
+            for place in Place::ALL {
+                programs.extend(Fault::ALL.map(|fault| harness.with_fault(place, fault)));
+            }
+            for program in programs {
+                let text = Script::for_child(program).text().unwrap();
+                assert_eq!(Script::parse(&text).unwrap().text().unwrap(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn every_place_is_reached_by_a_rule() {
+        for (harness, place) in Harness::ALL.into_iter().flat_map(|harness| Place::ALL.map(|place| (harness, place))) {
+            let text = Script::for_child(harness.with_fault(place, Fault::ExitsWith0)).text().unwrap();
+            let marks = text.matches("\"mark\"").count();
+            assert!((1..=2).contains(&marks), "{harness:?} {place:?}");
+        }
+    }
+
+    #[test]
+    fn a_delta_is_cut_where_its_text_stands() {
+        for harness in Harness::ALL {
+            let (head, tail) = harness.cut_delta();
+            let whole: serde_json::Value = serde_json::from_str(&format!("{head}more{tail}")).unwrap();
+            assert!(whole.is_object() && !head.is_empty() && !tail.is_empty(), "{harness:?}");
+        }
+    }
+}
