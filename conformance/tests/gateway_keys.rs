@@ -1,12 +1,13 @@
 //! The gateway holds the model key: the provider sees it, the Harness a placeholder, and a fresh one holds at once (R-SEC-3, R-PRE-6).
 
-use std::path::Path;
-use std::{fs, io};
+use std::fs;
 
 use anyhow::Context;
 use conformance::for_each_harness;
 use conformance::provider::Recorded;
-use conformance::rig::{Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{
+    Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, files_with, function, refusal, scenario, text_result,
+};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CredentialOutcome, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -40,42 +41,13 @@ fn used(requests: &[Recorded]) -> Vec<&str> {
     requests.iter().map(|request| request.key().unwrap_or("none")).collect()
 }
 
-/// Files below a folder that hold this.
-fn holders(folder: &Path, needle: &str) -> io::Result<Vec<String>> {
-    let mut found = Vec::new();
-    // What goes while it is looked at holds nothing.
-    let Some(entries) = there(fs::read_dir(folder))? else { return Ok(found) };
-    for entry in entries {
-        let path = entry?.path();
-        let Some(kind) = there(fs::symlink_metadata(&path))? else { continue };
-        if kind.is_dir() {
-            found.extend(holders(&path, needle)?);
-        } else if kind.is_file()
-            && let Some(bytes) = there(fs::read(&path))?
-            && bytes.windows(needle.len()).any(|window| window == needle.as_bytes())
-        {
-            found.push(path.display().to_string());
-        }
-    }
-    Ok(found)
-}
-
-/// What is there; nothing where it is not any more.
-fn there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Nothing of the Harness, and no file of the daemon, has the key.
 fn is_nowhere(rig: &Rig, key: &str) -> anyhow::Result<()> {
     let family = rig.family()?;
     anyhow::ensure!(family.len() >= 2, "{family:#?}");
     let shown: Vec<_> = family.iter().filter(|process| process.shows(key)).collect();
     anyhow::ensure!(shown.is_empty(), "the key is in argv or environ of {shown:#?}");
-    let held = holders(rig.place().root(), key)?;
+    let held = files_with(rig.place().root(), key)?;
     anyhow::ensure!(held.is_empty(), "the key is in {held:?}");
     Ok(())
 }
