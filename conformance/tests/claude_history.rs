@@ -11,7 +11,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 fn setup() -> Setup {
-    Setup { harness: Harness::ClaudeCode, ..Setup::outer() }.only("it is asked what the history of Claude Code proves")
+    // The daemon stands still, or is gone, while the provider answers.
+    let setup = Setup { harness: Harness::ClaudeCode, ..Setup::outer() }.without_gateway();
+    setup.only("it is asked what the history of Claude Code proves")
 }
 
 /// The daemon dies, and there is another one once everything of it is gone.

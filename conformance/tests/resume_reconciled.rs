@@ -49,7 +49,7 @@ async fn ended_unseen(
     Ok(seen)
 }
 
-/// Opens the gate while the daemon stands still, and has it die once the history has this, and start again.
+/// Opens the gate while the daemon stands still (so the Harness asks its provider past it, without the gateway), and has it die once the history has this, and start again.
 async fn die_before(rig: &mut Rig, end: &str) -> anyhow::Result<()> {
     rig.daemon.signal(process::Signal::STOP)?;
     rig.provider.open_gate("go");
@@ -66,7 +66,7 @@ fn a_turn_that_completed_while_the_daemon_died_is_completed(harness: Harness) {
     scenario(
         "reconciled_completed",
         &rules,
-        Setup::outer().of(harness).needing(v1::Capability::NativeSessionRecovery),
+        Setup::outer().of(harness).needing(v1::Capability::NativeSessionRecovery).without_gateway(),
         async |rig| {
             let session = rig.session().await?;
             completed_unseen(rig, &session, rig.configuration(Vec::new())).await
@@ -80,7 +80,10 @@ fn a_turn_that_completed_nowhere_while_the_daemon_died_is_completed(harness: Har
     scenario(
         "reconciled_nowhere",
         &rules,
-        Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::NativeSessionRecovery),
+        Setup::outer()
+            .of(harness)
+            .needing_under(v1::Placement::None, v1::Capability::NativeSessionRecovery)
+            .without_gateway(),
         async |rig| {
             let session = rig.session_nowhere().await?;
             completed_unseen(rig, &session, nowhere(rig.configuration(Vec::new()))).await
@@ -123,7 +126,7 @@ async fn completed_unseen(
 fn a_turn_of_which_only_the_journal_has_the_start_begins_with_it(harness: Harness) {
     let armed = "journal.put_history.after=delay:50000";
     let setup = Setup { failpoints: Some(armed.into()), ..Setup::outer().of(harness) };
-    let setup = setup.needing(v1::Capability::NativeSessionRecovery);
+    let setup = setup.needing(v1::Capability::NativeSessionRecovery).without_gateway();
     scenario("reconciled_start", &["R-DUR-2", "R-EVT-2", "R-EVT-4"], setup, async |rig| {
         let session = rig.session().await?;
         rig.provider.script(r#"[{"play": [{"text": {"chunks": ["the answer"], "phase": "final_answer"}}]}]"#)?;
@@ -151,7 +154,7 @@ fn the_calls_that_did_not_succeed_are_told_after_a_restart_too(harness: Harness)
     scenario(
         "reconciled_tool_errors",
         &rules,
-        Setup::outer().of(harness).needing(v1::Capability::NativeSessionRecovery),
+        Setup::outer().of(harness).needing(v1::Capability::NativeSessionRecovery).without_gateway(),
         async |rig| {
             let (open, last) = manner(harness);
             let call = |name: &str, id: &str| json!({"name": name, "call_id": id, "arguments": "{}"});
@@ -201,7 +204,7 @@ fn a_message_that_was_seen_and_is_lost_is_told_under_another_id(harness: Harness
     scenario(
         "reconciled_cut",
         &["R-DUR-2", "R-EVT-4"],
-        Setup::outer().of(harness).needing(v1::Capability::NativeSessionRecovery),
+        Setup::outer().of(harness).needing(v1::Capability::NativeSessionRecovery).without_gateway(),
         async |rig| {
             let session = rig.session().await?;
             rig.provider.script(
@@ -246,7 +249,7 @@ fn a_turn_that_failed_while_the_daemon_died_is_failed() {
     scenario(
         "reconciled_failed",
         &["R-DUR-2", "R-EVT-5"],
-        Setup::outer().only("what is found stands in lines as Codex writes them"),
+        Setup::outer().only("what is found stands in lines as Codex writes them").without_gateway(),
         async |rig| {
             let session = rig.session().await?;
             let script = r#"[{"play": [{"text": {"chunks": ["one"], "open": true}}, {"gate": "go"},
@@ -266,7 +269,7 @@ fn a_turn_that_was_cancelled_when_the_daemon_died_is_cancelled() {
     scenario(
         "reconciled_cancelled",
         &["R-DUR-2", "R-EVT-3", "R-CAN-1"],
-        Setup::outer().only("what is found stands in lines as Codex writes them"),
+        Setup::outer().only("what is found stands in lines as Codex writes them").without_gateway(),
         async |rig| {
             let session = rig.session().await?;
             rig.half_way(&session, rig.configuration(Vec::new()), "t-1").await?;

@@ -82,7 +82,8 @@ fn what_was_written_and_not_read_when_the_daemon_dies_has_one_outcome_and_is_nev
 
 fn what_was_read_unseen_is_found_in_history(harness: Harness) {
     let rules = ["R-STE-3", "R-DUR-2", "R-API-6"];
-    scenario("steer_lost_read", &rules, steering(harness), async |rig| {
+    // The daemon stands still while the provider answers.
+    scenario("steer_lost_read", &rules, steering(harness).without_gateway(), async |rig| {
         rig.provider.script(
             r#"[{"match": "wait for it", "play": [{"shell": {"command": "echo up; while [ ! -e go ]; do sleep 0.05; done", "yield_ms": 30000}}]},
                 {"match": "turn left", "play": [{"text": {"chunks": ["Left it is."], "phase": "final_answer"}}]}]"#,
