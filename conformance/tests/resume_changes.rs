@@ -113,8 +113,9 @@ fn a_resume_that_failed_leaves_the_instructions_as_they_were(harness: Harness) {
             let native = &rig.whole_turn(&session, "t-1", "first").await?.native_session()?;
             let file = rig.place().config();
             let text = fs::read_to_string(&file)?;
-            // A start that nothing comes in time for.
-            fs::write(&file, format!("{text}\nlimits.harness_start_ms = 1\n"))?;
+            // A start that nothing comes in time for, in place of the rig's own limit.
+            let key = text.lines().find(|line| line.starts_with("limits.harness_start_ms")).context("no limit")?;
+            fs::write(&file, text.replace(key, "limits.harness_start_ms = 1"))?;
             restart(rig).await?;
             let refused = rig.resume(&session, instructed(rig, "Instruction A."), native).await;
             refusal(refused, Reason::PreparationFailed).with("step", "initialize");
