@@ -80,7 +80,6 @@ impl Running {
         anyhow::ensure!(alive.is_empty(), "it is not gone: {alive:#?}");
         rig.provider.reset();
         self.bystander.undisturbed(rig).await?;
-        rig.executor_gone(&self.session).await?;
         let native = self.session.turn("t-1").await?.native.context("it never began")?.session_id;
         let ready = rig.resume(&self.session, rig.configuration(Vec::new()), &native).await?;
         anyhow::ensure!(ready.executor_id != self.ready.executor_id && !ready.reused, "{ready:?}");

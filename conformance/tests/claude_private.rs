@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fs};
 
 use anyhow::Context;
@@ -57,6 +58,15 @@ fn bound(open: &BTreeSet<String>) -> anyhow::Result<Vec<String>> {
     let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let ours = rows.filter(|row| row.get(6).is_some_and(|inode| open.contains(&format!("socket:[{inode}]"))));
     Ok(ours.filter_map(|row| row.get(7).map(|address| (*address).to_owned())).collect())
+}
+
+/// The far ends of the IP sockets among these descriptors, in the form of the system's tables; what only listens or is not connected has port 0.
+fn far_ends(open: &BTreeSet<String>) -> BTreeSet<String> {
+    let tables = ["tcp", "tcp6", "udp", "udp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")));
+    let tables: Vec<_> = tables.into_iter().flatten().collect();
+    let rows = tables.iter().flat_map(|table| table.lines().skip(1)).map(|line| line.split_whitespace().collect());
+    let ours = rows.filter(|row: &Vec<_>| row.get(9).is_some_and(|inode| open.contains(&format!("socket:[{inode}]"))));
+    ours.filter_map(|row| row.get(2).map(|far| (*far).to_owned())).collect()
 }
 
 /// Paths below a folder whose name holds one of these, to some depth.
@@ -231,6 +241,42 @@ fn no_text_is_an_argument() {
         }
         session.submit(vec![text_result("t-1", "c1", "42")]).await?;
         seen.to_the_end(&mut events).await?.completed()
+    });
+}
+
+/// From its start to the end of a Turn with a command, a call and an image, looked at again and again.
+#[test]
+fn it_connects_to_nobody_but_its_provider() {
+    scenario("claude_connections", &["R-SEC-2", "R-SEC-3"], setup(), async |rig| {
+        let shown: &Rig = rig;
+        let mut found = BTreeSet::new();
+        let watched = async {
+            let mut looks = tokio::time::interval(Duration::from_millis(20));
+            // Looks that took too long are not made up for: the Harness needs the machine as well.
+            looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                looks.tick().await;
+                let family = shown.family()?;
+                found.extend(far_ends(&open_files(&family)));
+            }
+        };
+        let works = async {
+            let (session, mut events, seen) = in_a_call(shown, with_lookup(shown), "echo hello").await?;
+            session.submit(vec![text_result("t-1", "c1", "found")]).await?;
+            seen.to_the_end(&mut events).await?.completed()?;
+            let mut events = shown.start_turn(&session, with_lookup(shown), "t-2", "and again").await?;
+            Observed::default().to_the_end(&mut events).await?.completed()
+        };
+        let watching: anyhow::Result<()> = tokio::select! {
+            worked = works => worked,
+            watched = watched => watched,
+        };
+        watching?;
+        // The gateway, by which it has its provider; hexadecimal, the address in the machine's own order.
+        let port: u16 = rig.gateway()?.port();
+        let provider = format!("0100007F:{port:04X}");
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), [provider]);
+        Ok(())
     });
 }
 

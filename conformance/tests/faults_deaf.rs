@@ -52,7 +52,6 @@ fn is_cancelled(end: &v1::TurnEnded, cause: v1::EndCause) {
 }
 
 async fn history_is_gone(rig: &Rig, session: &Session) -> anyhow::Result<()> {
-    rig.executor_gone(session).await?;
     let functions = vec![function(FUNCTION, r#"{"type":"object"}"#)];
     let refused = session.prepare(rig.configuration(functions), Vec::new()).await;
     refusal(refused, Reason::NativeHistoryUnavailable);

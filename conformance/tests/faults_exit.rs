@@ -77,7 +77,6 @@ fn exited(child: &FaultChild, observed: &Observed, (code, signal): Ended) -> any
 /// A Session with a native history is never given a new thread, whether the history is named or not; the child has written none.
 async fn history_is_gone(rig: &Rig, session: &Session) -> anyhow::Result<()> {
     let native = session.turn("t-1").await?.native.context("the Turn never began natively")?.session_id;
-    rig.executor_gone(session).await?;
     let refused = session.prepare(rig.configuration(functions()), Vec::new()).await;
     refusal(refused, Reason::NativeHistoryUnavailable).with("history", "not_named").with("native_session_id", &native);
     let refused = rig.resume(session, rig.configuration(functions()), &native).await;

@@ -189,7 +189,6 @@ fn a_line_beyond_the_limit_ends_the_turn_and_the_process(harness: Harness) {
             too_large(&observed, 65536)?;
             let story = ["turn_started", "message_started", "message_delta", "message_discarded", "turn_ended"];
             assert_eq!(observed.story(), story);
-            rig.executor_gone(&session).await?;
             let refused = session.prepare(rig.configuration(Vec::new()), Vec::new()).await;
             refusal(refused, Reason::NativeHistoryUnavailable);
             bystander.undisturbed(rig).await?;

@@ -403,7 +403,6 @@ fn a_result_without_evidence_is_unconfirmed_in_its_time(harness: Harness) {
             assert_eq!(accepted[0].outcome(), v1::ResultOutcome::Accepted);
             let observed = observed.to_the_end(&mut events).await?;
             unconfirmed(&observed)?;
-            rig.executor_gone(&session).await?;
             let refused = session.prepare(rig.configuration(functions()), Vec::new()).await;
             refusal(refused, Reason::NativeHistoryUnavailable);
             bystander.undisturbed(rig).await?;

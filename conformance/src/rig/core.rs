@@ -111,28 +111,21 @@ impl Rig {
         configuration: v1::ExecutionConfiguration,
         native_session_id: &str,
     ) -> anyhow::Result<v1::Ready> {
-        let mut interval = time::interval(AGAIN);
-        let ready = loop {
-            let error = match self.prepare(session, configuration.clone()).await {
-                Ok(ready) => break ready,
-                Err(error) => error,
-            };
-            match error.downcast_ref::<Error>().and_then(Error::reason) {
-                // The retired one is still on its way out.
-                Some(v1::Reason::SessionBusy) if took >= INTERRUPT => {
-                    interval.tick().await;
-                }
+        let ready = match self.prepare(session, configuration.clone()).await {
+            Ok(ready) => ready,
+            // Where it was replaced it is named what to go on with; nobody waits for the one on its way out (R-EVT-9).
+            Err(error) => match error.downcast_ref::<Error>().and_then(Error::reason) {
                 Some(v1::Reason::NativeHistoryUnavailable) if took >= INTERRUPT => {
-                    break self.resume(session, configuration, native_session_id).await?;
+                    self.resume(session, configuration, native_session_id).await?
                 }
                 _ => return Err(error),
-            }
+            },
         };
         anyhow::ensure!(ready.reused || took >= INTERRUPT, "the Executor was replaced after {took:?}");
         Ok(ready)
     }
 
-    /// Waits until a Session has no Executor: one whose process is gone may be there for a moment longer than its Turn.
+    /// Waits until a Session has no Executor: one whose process ended by itself may be there for a moment longer.
     ///
     /// # Errors
     /// When the Session is not listed.
