@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use conformance::for_each_harness;
@@ -72,7 +72,7 @@ async fn cancelled(
     base: &[Process],
     turn_id: &str,
     moment: Moment,
-) -> anyhow::Result<(&'static str, Duration)> {
+) -> anyhow::Result<&'static str> {
     rig.provider.reset();
     rig.provider.script(SCRIPT)?;
     session.start(ready, turn_id, text_input("look")).await?;
@@ -87,9 +87,7 @@ async fn cancelled(
         seen = &mut following => Some(seen),
         () = begins => time::timeout(moment.after, &mut following).await.ok(),
     };
-    let asked = Instant::now();
     let answer = session.cancel(turn_id, Some(Duration::from_secs(30))).await?;
-    let took = asked.elapsed();
     // Settled means gone, at this very moment. Claude Code looks for what it has to end.
     let looks = |one: &Process| one.command.starts_with("ps -A -o pid=");
     let left = rig.family()?.into_iter().filter(|one| !one.zombie && !one.runs_in(base) && !looks(one));
@@ -111,44 +109,34 @@ async fn cancelled(
         }
         _ => anyhow::bail!("it ended so: {end:?}"),
     };
-    Ok((how, took))
+    Ok(how)
 }
 
 #[expect(clippy::print_stdout, reason = "it says how the Turns ended")]
 fn a_cancel_at_any_moment_settles_and_the_executor_goes_on(harness: Harness) {
     let rounds = if is_long() { LONG } else { ROUNDS };
     let rules = ["R-CAN-1", "R-CAN-2", "R-CAN-3", "R-CAN-5", "R-EVT-2", "R-FN-7"];
-    scenario("cancel_seeded", &rules, Setup::outer().of(harness), async |rig| {
+    scenario("cancel_seeded", &rules, Setup::outer().of(harness).patient(), async |rig| {
         let session = rig.session().await?;
         let functions = || vec![function("lookup", "{\"type\":\"object\"}")];
         let mut events = rig.start_turn(&session, rig.configuration(functions()), "t-first", "hello").await?;
         let first = Observed::default().to_the_end(&mut events).await?;
         first.completed()?;
-        let native = first.native_session()?;
-        let mut base = rig.family()?;
+        let base = rig.family()?;
         let (mut seed, mut ends) = (20_261_130, BTreeMap::new());
-        let mut took = Duration::ZERO;
         for round in 0..rounds {
-            let mut ready = rig.prepare_behind(took, &session, rig.configuration(functions()), &native).await?;
-            if !ready.reused {
-                // The next one begins with what the first one began with: a Turn that starts its helpers.
-                rig.provider.reset();
-                rig.turn_with(&session, &ready, &format!("t-before-{round}"), "hello").await?.completed()?;
-                base = rig.family()?;
-                ready = rig.prepare(&session, rig.configuration(functions())).await?;
-            }
+            let ready = rig.prepare_again(&session, rig.configuration(functions())).await?;
             let after = Duration::from_millis(next(&mut seed) % LATEST_MS);
             let moment = Moment { begun: round % 3 == 2, after };
-            let (end, slow) = cancelled(rig, &session, &ready, &base, &format!("t-{round}"), moment)
+            let end = cancelled(rig, &session, &ready, &base, &format!("t-{round}"), moment)
                 .await
                 .with_context(|| format!("round {round}, cancelled at {moment:?}"))?;
-            took = slow;
             *ends.entry(end).or_insert(0) += 1;
         }
         println!("{rounds} Turns: {ends:?}");
         anyhow::ensure!(ends.contains_key("cancelled"), "no cancel came in time: {ends:?}");
         rig.provider.reset();
-        let ready = rig.prepare_behind(took, &session, rig.configuration(functions()), &native).await?;
+        let ready = rig.prepare_again(&session, rig.configuration(functions())).await?;
         session.start(&ready, "t-last", text_input("go on")).await?;
         Observed::default().to_the_end(&mut session.turn_events("t-last")).await?.completed()
     });

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::Context;
 use conformance::for_each_harness;
@@ -94,12 +93,16 @@ const WAYS: &[Way] = &[
 const RULES: [&str; 5] = ["R-CAN-2", "R-CAN-3", "R-CAN-4", "R-EVT-2", "R-EVT-9"];
 
 fn nothing_that_a_command_started_outlives_the_cancel(harness: Harness) {
-    scenario("cancel_tree", &RULES, Setup::outer().of(harness), async |rig| every_way(rig, &WAYS[..HALF]).await);
+    scenario("cancel_tree", &RULES, Setup::outer().of(harness).patient(), async |rig| {
+        every_way(rig, &WAYS[..HALF]).await
+    });
 }
 
 /// The other half: each cancel takes its seconds.
 fn nothing_that_hides_outlives_the_cancel(harness: Harness) {
-    scenario("cancel_tree_hidden", &RULES, Setup::outer().of(harness), async |rig| every_way(rig, &WAYS[HALF..]).await);
+    scenario("cancel_tree_hidden", &RULES, Setup::outer().of(harness).patient(), async |rig| {
+        every_way(rig, &WAYS[HALF..]).await
+    });
 }
 
 /// The same inside of Codex's own sandbox, where the machine has what it needs.
@@ -163,25 +166,17 @@ async fn every_way(rig: &Rig, ways: &[Way]) -> anyhow::Result<()> {
     fs::copy("/bin/sleep", workspace.join("codex-code-mode-host"))?;
     rustix::fs::mknodat(rustix::fs::CWD, workspace.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)?;
     let session = rig.session().await?;
-    let first = rig.whole_turn(&session, "t-first", "hello").await?;
-    first.completed()?;
-    let native = first.native_session()?;
-    let mut base = rig.family()?;
+    rig.whole_turn(&session, "t-first", "hello").await?.completed()?;
+    let base = rig.family()?;
     // Claude Code waits for its commands, and has no helper of that name.
     let fits = |way: &&Way| rig.kind() == Harness::Codex || !(way.in_background || way.name == "disguised");
     for way in ways.iter().filter(fits) {
-        cancelled_in_the_middle(rig, &session, &native, &mut base, way).await.with_context(|| way.name)?;
+        cancelled_in_the_middle(rig, &session, &base, way).await.with_context(|| way.name)?;
     }
     Ok(())
 }
 
-async fn cancelled_in_the_middle(
-    rig: &Rig,
-    session: &Session,
-    native: &str,
-    base: &mut Vec<Process>,
-    way: &Way,
-) -> anyhow::Result<()> {
+async fn cancelled_in_the_middle(rig: &Rig, session: &Session, base: &[Process], way: &Way) -> anyhow::Result<()> {
     let turn_id = format!("t-{}", way.name.replace(' ', "-"));
     let yield_ms = if way.in_background { 250 } else { 30_000 };
     let shell = json!([{"play": [{"shell": {"command": way.command, "yield_ms": yield_ms}}]}, {"play": ["hang"]}]);
@@ -202,9 +197,7 @@ async fn cancelled_in_the_middle(
     if way.in_background {
         rig.provider.wait_for(|requests| requests.len() >= 2).await?;
     }
-    let begun = Instant::now();
     let answer = session.cancel(&turn_id, None).await?;
-    let took = begun.elapsed();
     // Settled means gone, at this very moment; one look at a tree that changes may miss something.
     let left = surplus(rig, base)?;
     let number = fs::read_to_string(&chain).unwrap_or_default();
@@ -219,11 +212,8 @@ async fn cancelled_in_the_middle(
     anyhow::ensure!(tools == [(ToolStatus::Incomplete, None)], "{tools:?}");
 
     rig.provider.reset();
-    let ready = rig.prepare_behind(took, session, rig.configuration(Vec::new()), native).await?;
+    let ready = rig.prepare_again(session, rig.configuration(Vec::new())).await?;
     rig.turn_with(session, &ready, &format!("{turn_id}-next"), "go on").await?.completed()?;
-    if !ready.reused {
-        *base = rig.family()?;
-    }
     rig.only(base).await?;
     anyhow::ensure!(fs::read_to_string(&chain).unwrap_or_default() == number, "the chain goes on");
     Ok(())

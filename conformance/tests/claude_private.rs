@@ -227,7 +227,7 @@ fn marked(rig: &Rig) -> v1::ExecutionConfiguration {
 
 #[test]
 fn no_text_is_an_argument() {
-    scenario("claude_arguments", &["R-SEC-6", "R-PRE-6"], setup(), async |rig| {
+    scenario("claude_command_line", &["R-SEC-6", "R-PRE-6"], setup(), async |rig| {
         let (session, mut events, seen) = in_a_call(rig, marked(rig), "true").await?;
         let body = rig.provider.model_requests()[0].body.clone();
         for text in ["instructions", "prompt", "description", "parameter"] {

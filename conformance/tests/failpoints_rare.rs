@@ -53,7 +53,8 @@ fn a_resume_fails() {
         faults("native.thread/inject_items", 1, "EIO"),
         faults("journal.put_history", 2, "ENOSPC"),
     ];
-    table("resume", &["R-PRE-4", "R-PRE-6", "R-CAN-4", "R-DUR-2"], &rows, |_| Setup::outer().bridge(OWN), resumed);
+    let setup = Setup::outer().only("a resume is asked of Codex by these lines");
+    table("resume", &["R-PRE-4", "R-PRE-6", "R-CAN-4", "R-DUR-2"], &rows, |_| setup.clone(), resumed);
 }
 
 #[test]
@@ -62,8 +63,9 @@ fn the_pipe_fails_at_the_end_of_a_turn() {
         {"play": [{"text": {"chunks": ["It runs on."]}}]}]"#;
     let rows = [faults("native.thread/backgroundTerminals/clean", 1, "EIO")];
     let rules = ["R-EVT-9", "R-EVT-2", "R-CAN-4", "R-DUR-2", "R-PRE-4"];
-    let setup =
-        |fault: &Fault| fault.arm(Setup::outer().only("Claude Code waits for its commands, and has none left to end"));
+    let setup = |fault: &Fault| {
+        fault.arm(Setup::outer().only("the line that asks for the end of background terminals is one of Codex"))
+    };
     table("end", &rules, &rows, setup, async |rig, fault| one_turn(rig, fault, left).await);
 }
 

@@ -306,7 +306,7 @@ fn write_history(rig: &Rig, native: &v1::NativeIdentity, lines: &[&str]) -> anyh
 }
 
 /// Why the Harness that dies in between is Codex.
-const PLAYED: &str = "the fault child writes histories as Codex does";
+const PLAYED: &str = "the history is written in the lines of Codex; claude_history has those of Claude Code";
 
 #[test]
 fn a_harness_that_died_before_it_told_the_end_is_asked_in_its_history() {

@@ -336,16 +336,20 @@ fn no_secret_is_anywhere_but_where_it_belongs(harness: Harness) {
         ] {
             assert!(campaign.scan.looked(kind) > 2, "{kind:?}");
         }
-        let of_the_daemon = campaign.scan.found().filter(|find| find.kind == Hidden::Daemon).count();
-        assert_eq!(of_the_daemon, VARIABLES.len());
+        let found = campaign.scan.found().filter(|find| find.kind == Hidden::Daemon).count();
+        assert_eq!(found, VARIABLES.len());
         // What the model's command saw by itself: nothing above it but in the daemon, and there no key.
         let (above, rest): (Vec<_>, Vec<_>) = campaign.tool.lines().partition(|line| line.starts_with("above "));
         assert!(above.len() >= 6, "{}", campaign.tool);
+        let of_the_daemon = above.iter().filter(|line| line.starts_with("above runtime-bridge environ: 20 ")).count();
+        assert_eq!(of_the_daemon, 1, "{}", campaign.tool);
         for line in above {
             let is_nothing = line.ends_with(": 0 of which the key: 0");
             let is_the_daemons = line.starts_with("above runtime-bridge environ: 20 ") && line.ends_with("the key: 0");
             assert!(is_nothing || is_the_daemons, "{}", campaign.tool);
         }
+        let listed = rest.iter().find_map(|line| line.strip_prefix("listed: ")?.trim().parse::<u32>().ok());
+        assert!(listed > Some(0), "no file was searched: {}", campaign.tool);
         for line in ["all: 0", "files: 0", "over"] {
             assert!(rest.contains(&line), "{line:?} is not in {}", campaign.tool);
         }
@@ -373,7 +377,11 @@ fn without_the_gateway_the_search_finds_the_key(harness: Harness) {
         let told = |kind| campaign.scan.found().any(|find| find.kind == kind && find.secret == MODEL && is_told(find));
         match harness {
             Harness::Codex => assert!(told(Hidden::File)),
-            Harness::ClaudeCode => assert!(told(Hidden::Environ)),
+            Harness::ClaudeCode => {
+                assert!(told(Hidden::Environ));
+                // The model's own command finds it, too.
+                assert!(!campaign.tool.lines().any(|line| line == "all: 0"), "{}", campaign.tool);
+            }
         }
         Ok(())
     });

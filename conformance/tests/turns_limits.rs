@@ -251,7 +251,7 @@ fn a_harness_that_says_that_the_turn_goes_on_is_stalled_all_the_same(harness: Ha
 fn a_turn_that_is_not_settled_in_time_is_unknown_and_a_release_tells_the_later_truth() {
     let setup = Setup::outer()
         .with("limits.settlement_ms = 300")
-        .only("Claude Code waits for its commands, so none is left to settle");
+        .only("the item that stays open beside what is left is a background terminal of Codex");
     let rules = ["R-EVT-9", "R-EVT-3", "R-CAN-2", "R-ASG-4"];
     scenario("limit_settlement", &rules, setup, async |rig| {
         // What is left in the background has 2 s at a normal end, which is more than there is.

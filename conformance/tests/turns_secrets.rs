@@ -104,7 +104,7 @@ fn without_the_bridges_arguments_claude_code_would_load_the_same_workspace() {
 }
 
 #[test]
-fn a_trusted_workspace_is_loaded_but_never_beside_a_key() {
+fn without_the_gateway_a_trusted_workspace_is_never_loaded_beside_a_key() {
     let setup = Setup::outer()
         .with("trust_workspace = true")
         .without_gateway()

@@ -4,7 +4,7 @@
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::fault::{FUNCTION, MARK, Place};
+use super::fault::{self, FUNCTION, Place};
 use super::steps::{line, raw, result, set, set_rule};
 use crate::script::child::{Bytes, Command, Program, Read, Rule, Step};
 
@@ -35,14 +35,7 @@ pub fn with_steps(place: Place, steps: &[Step]) -> Program {
 }
 
 fn build(place: Option<Place>, fault: &[Step]) -> Program {
-    let at = |here: Place| {
-        if place != Some(here) {
-            return Vec::new();
-        }
-        let mut steps = vec![Step::Mark(MARK.into())];
-        steps.extend_from_slice(fault);
-        steps
-    };
+    let at = |here| fault::at(place, fault, here);
     let arguments = matches!(place, Some(Place::InCall | Place::AfterCall)).then_some(r#"{"q":"life"}"#);
     let interrupted = place == Some(Place::AtInterrupt);
     let version = Step::Bytes(Bytes { text: Some(VERSION_LINE.into()), ..Bytes::default() });

@@ -3,10 +3,10 @@
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::fault::{FUNCTION, Fault, MARK, Place};
+use super::fault::{self, FUNCTION, Fault, Place};
 use super::steps::{line, raw, result, set, set_rule};
 use crate::rig::Harness;
-use crate::script::child::{Program, Read, Repeat, Step};
+use crate::script::child::{Program, Read, Step};
 
 /// A program without a fault.
 #[must_use]
@@ -35,23 +35,8 @@ pub fn with_steps(place: Place, steps: &[Step]) -> Program {
     build(Some(place), steps)
 }
 
-/// A program whose Turn streams this many deltas, for bursts.
-#[must_use]
-pub fn bursting(deltas: u64) -> Program {
-    let delta = json!({"threadId": "${thread}", "turnId": "${turn}", "itemId": "msg_1", "delta": "${round} "});
-    let burst = Step::Repeat(Repeat { times: deltas, steps: vec![notify("item/agentMessage/delta", &delta)] });
-    with_steps(Place::InMessage, &[burst])
-}
-
 fn build(place: Option<Place>, fault: &[Step]) -> Program {
-    let at = |here: Place| {
-        if place != Some(here) {
-            return Vec::new();
-        }
-        let mut steps = vec![Step::Mark(MARK.into())];
-        steps.extend_from_slice(fault);
-        steps
-    };
+    let at = |here| fault::at(place, fault, here);
     let calls = matches!(place, Some(Place::InCall | Place::AfterCall));
     let arguments = calls.then(|| raw(&json!({"q": "life"})));
     let interrupted = place == Some(Place::AtInterrupt);

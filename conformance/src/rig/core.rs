@@ -17,9 +17,6 @@ use super::{Harness, Refused, Rig, refusal};
 /// The key of the model provider in all rigs. Nothing but the provider may ever see it.
 pub const MODEL_KEY: &str = "sk-rig-canary-4f1d0c2b";
 
-/// From an interrupt to the end of a Harness that does not end its Turn (R-CAN-4).
-pub const INTERRUPT: Duration = Duration::from_secs(2);
-
 /// Between two questions for the same thing.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -99,29 +96,17 @@ impl Rig {
         session.resume(configuration, vec![key], native_session_id).await
     }
 
-    /// Prepares the next Turn behind a cancel that took so long: with the same Executor, or with another one and the same native history
-    /// where the Harness may not have ended its Turn in the time of an interrupt, as on a busy machine.
+    /// Prepares the next Turn on the Executor that is there.
     ///
     /// # Errors
-    /// What the bridge refused, or an Executor that was replaced without need.
-    pub async fn prepare_behind(
+    /// What the bridge refused, or an Executor that was replaced.
+    pub async fn prepare_again(
         &self,
-        took: Duration,
         session: &Session,
         configuration: v1::ExecutionConfiguration,
-        native_session_id: &str,
     ) -> anyhow::Result<v1::Ready> {
-        let ready = match self.prepare(session, configuration.clone()).await {
-            Ok(ready) => ready,
-            // Where it was replaced it is named what to go on with; nobody waits for the one on its way out (R-EVT-9).
-            Err(error) => match error.downcast_ref::<Error>().and_then(Error::reason) {
-                Some(v1::Reason::NativeHistoryUnavailable) if took >= INTERRUPT => {
-                    self.resume(session, configuration, native_session_id).await?
-                }
-                _ => return Err(error),
-            },
-        };
-        anyhow::ensure!(ready.reused || took >= INTERRUPT, "the Executor was replaced after {took:?}");
+        let ready = self.prepare(session, configuration).await?;
+        anyhow::ensure!(ready.reused, "the Executor was replaced");
         Ok(ready)
     }
 

@@ -33,7 +33,7 @@ pub use call::{Call, Target};
 pub use canary::{Canaries, Find, Kind as Hidden, Scan, Watch, Watched, files_with};
 pub use config::{Config, Isolation, Roots};
 pub use controls::{answering_by, deferring, searching};
-pub use core::{INTERRUPT, MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
+pub use core::{MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
 pub use harness::Harness;
@@ -158,6 +158,12 @@ impl Setup {
     #[must_use]
     pub fn without_gateway(self) -> Self {
         Self { more: format!("gateway = false\n{}", self.more), ..self }
+    }
+
+    /// The same where it is asked whether the Executor goes on behind an interrupt: the Harness has its time, also on a busy machine.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self { more: format!("limits.interrupt_ms = 12000\n{}", self.more), ..self }
     }
 
     /// The same for a scenario of a rule that the bridge keeps by itself, before or beside the Harness.
