@@ -30,7 +30,7 @@ use proto::v1;
 pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use config::{Config, Isolation, Roots};
-pub use controls::{answering_by, deferring, searching};
+pub use controls::{answering_by, deferring, searching, strict};
 pub use core::{INTERRUPT, MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;
