@@ -282,8 +282,8 @@ impl Calls {
                 let is_same = |(call, item): (&Call, &&Item<'_>)| {
                     item.call_id.as_deref() == Some(&*call.id) && item.called().as_deref() == Some(&*call.name)
                 };
-                if !named.is_empty() && !(named.len() == self.calls.len() && self.calls.iter().zip(&named).all(is_same))
-                {
+                let is_whole = named.len() == self.calls.len() && self.calls.iter().zip(&named).all(is_same);
+                if !named.is_empty() && !is_whole {
                     self.flaw = Some("the end of the answer names other calls than came before it");
                 }
                 // What is named at the end only was never streamed, so no Harness runs it.
@@ -406,8 +406,11 @@ fn read<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<Option<T>, Breach> {
 mod tests {
     use super::*;
 
-    /// What the events mean, and the calls at the end as `id name`.
-    fn told(protocol: Protocol, events: &[&str]) -> (Vec<Meaning>, Result<(Option<String>, Vec<String>), Breach>) {
+    /// The id of an answer, and its calls as `id name`.
+    type Told = Result<(Option<String>, Vec<String>), Breach>;
+
+    /// What the events mean, and the calls at the end.
+    fn told(protocol: Protocol, events: &[&str]) -> (Vec<Meaning>, Told) {
         let mut calls = Calls::new(protocol);
         let meanings = events.iter().map(|event| calls.read(event.as_bytes()).unwrap()).collect();
         let shown = |batch: Batch| {

@@ -118,9 +118,17 @@ enum Form {
     /// Nothing that asks for calls, or that has to be looked at for them.
     Other,
     /// A stream of events; its calls are held back where there is something for that.
-    Stream { events: Events, order: Order, withheld: Option<Withheld> },
+    Stream(Box<Stream>),
     /// No stream, and held back as a whole.
     Whole { protocol: Protocol, body: Vec<u8> },
+}
+
+/// A stream of events under way.
+#[derive(Debug)]
+struct Stream {
+    events: Events,
+    order: Order,
+    withheld: Option<Withheld>,
 }
 
 impl Judge {
@@ -152,13 +160,13 @@ impl Judge {
         if self.bytes > self.limits.bytes {
             return Err(Breach::Bytes(self.limits.bytes));
         }
-        let (events, order, withheld) = match &mut self.form {
+        let Stream { events, order, withheld } = match &mut self.form {
             Form::Other => return Ok(None),
             Form::Whole { body, .. } => {
                 body.extend_from_slice(bytes);
                 return Ok(Some(Passes::default()));
             }
-            Form::Stream { events, order, withheld } => (events, order, withheld),
+            Form::Stream(stream) => &mut **stream,
         };
         let (limits, seen) = (&self.limits, &mut self.seen);
         let (mut passes, mut from) = (Passes::default(), 0);
@@ -186,7 +194,7 @@ impl Judge {
     /// What it may not do as a whole.
     pub(crate) fn finish(&mut self) -> Result<Passes, Breach> {
         match &mut self.form {
-            Form::Other | Form::Stream { .. } => Ok(Passes::default()),
+            Form::Other | Form::Stream(_) => Ok(Passes::default()),
             Form::Whole { protocol, body } => {
                 let batch = Calls::of_whole(*protocol, body)?;
                 Ok(Passes { bytes: std::mem::take(body), batch })
@@ -198,7 +206,7 @@ impl Judge {
     pub(crate) fn holds_back(&self) -> bool {
         match &self.form {
             Form::Other => false,
-            Form::Stream { withheld, .. } => withheld.is_some(),
+            Form::Stream(stream) => stream.withheld.is_some(),
             Form::Whole { .. } => true,
         }
     }
@@ -211,7 +219,7 @@ impl Judge {
     /// Whether the mark of its end came: what is still to come is the end of the body, within a time.
     pub(crate) fn is_over(&self) -> bool {
         match &self.form {
-            Form::Stream { order, .. } => order.is_over(),
+            Form::Stream(stream) => stream.order.is_over(),
             Form::Other | Form::Whole { .. } => false,
         }
     }
@@ -219,7 +227,7 @@ impl Judge {
 
 impl Form {
     fn stream(protocol: Protocol, withheld: Option<Withheld>) -> Self {
-        Self::Stream { events: Events::default(), order: Order::new(protocol), withheld }
+        Self::Stream(Box::new(Stream { events: Events::default(), order: Order::new(protocol), withheld }))
     }
 }
 

@@ -16,7 +16,9 @@ fn limited(most: Option<u32>) -> Turn {
 }
 
 /// The batch and the place with which a call is shown; an error tells the result that it gets instead.
-fn shown(turn: &mut Turn, id: &str) -> Result<Option<(Option<String>, u32)>, Option<Disposition>> {
+type Shown = Result<Option<(Option<String>, u32)>, Option<Disposition>>;
+
+fn shown(turn: &mut Turn, id: &str) -> Shown {
     let effects = turn.on(call(id)).unwrap();
     match &effects[..] {
         [Effect::StoreCall(stored), Effect::Emit(Event::FunctionCall { call })] => {
@@ -31,7 +33,7 @@ fn shown(turn: &mut Turn, id: &str) -> Result<Option<(Option<String>, u32)>, Opt
     }
 }
 
-const EXCEEDED: Result<Option<(Option<String>, u32)>, Option<Disposition>> = Err(Some(Disposition::LimitExceeded));
+const EXCEEDED: Shown = Err(Some(Disposition::LimitExceeded));
 
 #[test]
 fn a_call_has_the_place_that_its_batch_gives_it() {
