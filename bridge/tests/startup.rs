@@ -338,8 +338,11 @@ fn logs_are_for_programs_or_for_a_person() {
         line
     };
     let json = first_line(&[]);
-    assert!(json.starts_with('{') && json.contains("\"message\":\"listening\""), "{json}");
+    assert!(json.starts_with('{') && json.contains("\"message\":\"the gateway listens\""), "{json}");
     let text = first_line(&["--log-format", "text"]);
-    assert!(text.contains(" INFO ") && text.contains("listening") && !text.contains(['{', '\u{1b}']), "{text}");
+    assert!(
+        text.contains(" INFO ") && text.contains("the gateway listens") && !text.contains(['{', '\u{1b}']),
+        "{text}"
+    );
     fails(place.serve("", &["--log-format", "xml"]), 10, &["log_format", "`json` or `text`"]);
 }

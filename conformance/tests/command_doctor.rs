@@ -41,7 +41,9 @@ fn a_usable_harness_is_told_with_its_path_and_version() {
     let codex = codex().unwrap();
     let path = codex.to_str().unwrap();
     let output = doctor(&folder, &["--codex", path, "--isolation", "outer"]);
-    check(&output, 0, &["codex", path, "0.171.0", "outer", "usable"]);
+    // What holds of who may connect, and what the same uid leaves open (R-SEC-1).
+    let holds = ["a process below a keeper is refused", "which Harnesses have too", "can read the state, key files"];
+    check(&output, 0, &[&["codex", path, "0.171.0", "outer", "usable"], &holds[..]].concat());
     // A listener that tools can call is said to be one.
     let bearer = folder.join("bearer");
     fs::write(&bearer, "CANARY\n").unwrap();

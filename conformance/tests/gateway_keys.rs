@@ -1,12 +1,13 @@
 //! The gateway holds the model key: the provider sees it, the Harness a placeholder, and a fresh one holds at once (R-SEC-3, R-PRE-6).
 
-use std::path::Path;
-use std::{fs, io};
+use std::fs;
 
 use anyhow::Context;
 use conformance::for_each_harness;
 use conformance::provider::Recorded;
-use conformance::rig::{Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::rig::{
+    Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, files_with, function, refusal, scenario, text_result,
+};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CredentialOutcome, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -40,28 +41,13 @@ fn used(requests: &[Recorded]) -> Vec<&str> {
     requests.iter().map(|request| request.key().unwrap_or("none")).collect()
 }
 
-/// Files below a folder that hold this.
-fn holders(folder: &Path, needle: &str) -> io::Result<Vec<String>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let (path, kind) = (entry.path(), entry.file_type()?);
-        if kind.is_dir() {
-            found.extend(holders(&path, needle)?);
-        } else if kind.is_file() && fs::read(&path)?.windows(needle.len()).any(|window| window == needle.as_bytes()) {
-            found.push(path.display().to_string());
-        }
-    }
-    Ok(found)
-}
-
 /// Nothing of the Harness, and no file of the daemon, has the key.
 fn is_nowhere(rig: &Rig, key: &str) -> anyhow::Result<()> {
     let family = rig.family()?;
     anyhow::ensure!(family.len() >= 2, "{family:#?}");
     let shown: Vec<_> = family.iter().filter(|process| process.shows(key)).collect();
     anyhow::ensure!(shown.is_empty(), "the key is in argv or environ of {shown:#?}");
-    let held = holders(rig.place().root(), key)?;
+    let held = files_with(rig.place().root(), key)?;
     anyhow::ensure!(held.is_empty(), "the key is in {held:?}");
     Ok(())
 }
@@ -70,7 +56,7 @@ fn the_provider_has_the_key_and_the_harness_a_placeholder(harness: Harness) {
     let setup = Setup::outer().of(harness).with("log = \"debug\"").needing(v1::Capability::SessionResume);
     scenario("gateway_placeholder", &["R-SEC-3", "R-SEC-6", "R-SEC-2", "R-PRE-4"], setup, async |rig| {
         rig.provider.script(
-            r#"[{"match": "first", "play": [{"text": {"chunks": ["Umbra"], "open": true}}, {"mark": "asked"}, {"gate": "go"}, {"text": {"chunks": ["Penumbra"]}}]}]"#,
+            r#"[{"match": "first", "play": [{"text": {"chunks": ["Umbra"]}}, {"mark": "asked"}, {"gate": "go"}, {"text": {"chunks": ["Penumbra"]}}]}]"#,
         )?;
         let session = rig.session().await?;
         let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "first").await?;

@@ -140,7 +140,7 @@ fn sessions_of_the_real_harness_at_once_leave_nothing(harness: Harness) {
 fn a_thousand_streams_that_are_dropped_leave_nothing() {
     scenario("leak_streams", &["R-API-8", "R-EVT-1", "R-EVT-8", "R-EVT-11"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(
-            r#"[{"play": [{"text": {"chunks": ["one ", "two "], "open": true}}, {"gate": "go"}, {"text": {"chunks": ["three"]}}]}]"#,
+            r#"[{"play": [{"text": {"chunks": ["one ", "two "]}}, {"gate": "go"}, {"text": {"chunks": ["three"]}}]}]"#,
         )?;
         let session = rig.session().await?;
         let mut events = rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "count").await?;

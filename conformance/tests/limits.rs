@@ -1,5 +1,5 @@
 //! `docs/limits.md` tells the truth: each value is the one in the code or in the configuration's page, each key is there, and so is each test
-//! that is named. Reads files, runs nothing.
+//! that is named, here and in `docs/security.md`. Reads files, runs nothing.
 #![expect(clippy::unwrap_used, reason = "a tree that cannot be read is a failed test")]
 
 use std::fs;
@@ -36,11 +36,12 @@ fn every_limit_has_the_value_that_it_is_said_to_have() {
     assert!(rows.len() > 40, "{} rows", rows.len());
     let configuration = read("docs/configuration.md").unwrap();
     let defaults = read("bridge/src/config/mod.rs").unwrap();
+    let of_streams = read("bridge/src/gateway/stream/mod.rs").unwrap();
     let wrong: Vec<_> = rows
         .iter()
         .filter_map(|row| {
             let found = match &row.name {
-                Name::Key(key) => value_of(&defaults, key.trim_end_matches("_ms"))
+                Name::Key(key) => default_in(&defaults, &of_streams, key)
                     .filter(|value| default_of(&configuration, key).is_none_or(|told| told == *value)),
                 Name::Item { file, item } => read(file).and_then(|text| value_of(&text, item)),
             };
@@ -68,6 +69,25 @@ fn every_test_that_holds_a_limit_is_there() {
     assert!(missing.is_empty(), "there are no such tests: {missing:#?}");
     let bare: Vec<_> = rows.iter().filter(|row| row.held_by.is_empty()).collect();
     assert!(bare.is_empty(), "nothing holds {bare:#?}");
+}
+
+#[test]
+fn every_test_that_holds_against_a_threat_is_there() {
+    let page = read("docs/security.md").unwrap();
+    let table = page.split("## Threats").nth(1).unwrap().split("\n## ").next().unwrap();
+    let threats: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
+    assert!(threats.len() > 10, "{} threats", threats.len());
+    let tests = |text: &str| quoted(text).into_iter().filter(|name| name.contains("::")).collect::<Vec<_>>();
+    let bare: Vec<_> = threats.iter().filter(|line| tests(line).is_empty()).collect();
+    assert!(bare.is_empty(), "nothing holds against {bare:#?}");
+    let missing: Vec<_> = threats.iter().flat_map(|line| tests(line)).filter(|test| !is_there(test)).collect();
+    assert!(missing.is_empty(), "there are no such tests: {missing:#?}");
+    // Each rule of the contract's chapter has its place.
+    let contract = read("docs/contract.md").unwrap();
+    let rules = contract.lines().filter_map(|line| line.strip_prefix("### R-SEC-")?.split(' ').next());
+    let forgotten: Vec<_> =
+        rules.filter(|number| !threats.iter().any(|line| line.contains(&format!("R-SEC-{number}")))).collect();
+    assert!(forgotten.is_empty(), "no threat names R-SEC-{forgotten:?}");
 }
 
 /// The rows of all tables with four columns, without their heads.
@@ -129,6 +149,15 @@ fn default_of(configuration: &str, key: &str) -> Option<u64> {
     keys(configuration).find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
+/// The default of a key; those of the gateway are in a structure of their own.
+fn default_in(defaults: &str, of_streams: &str, key: &str) -> Option<u64> {
+    let member = key.trim_end_matches("_ms");
+    match member.strip_prefix("stream_") {
+        Some(member) => value_of(of_streams, member),
+        None => value_of(defaults, member),
+    }
+}
+
 /// The value of `const ITEM: … = …;`, or of the first `item: …,` that is a value.
 fn value_of(text: &str, item: &str) -> Option<u64> {
     let constant = format!("const {item}: ");
@@ -136,7 +165,9 @@ fn value_of(text: &str, item: &str) -> Option<u64> {
         return evaluated(line.split_once(" = ")?.1.trim_end_matches(';'));
     }
     let member = format!("{item}: ");
-    let values = text.split(&member).skip(1).map(|rest| rest.split([',', '}', '\n']).next().unwrap_or_default());
+    let is_whole = |at: &usize| !text[..*at].ends_with(|c: char| c == '_' || c.is_ascii_alphanumeric());
+    let places = text.match_indices(&member).map(|(at, _)| at).filter(is_whole).map(|at| at + member.len());
+    let values = places.map(|at| text[at..].split([',', '}', '\n']).next().unwrap_or_default());
     values.filter_map(|value| evaluated(value.trim())).next()
 }
 

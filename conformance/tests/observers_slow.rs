@@ -24,7 +24,7 @@ const ENDED: &str = "an observer that does not read is ended";
 /// A model's answer of so many pieces, behind a gate.
 fn answer() -> String {
     let chunks: Vec<_> = (0..DELTAS).map(|number| format!("{number:05} {}", "x".repeat(100))).collect();
-    json!([{"play": [{"text": {"chunks": ["begin "], "open": true, "id": "first"}}, {"gate": "go"}, {"text": {"chunks": chunks}}]}])
+    json!([{"play": [{"text": {"chunks": ["begin "], "id": "first"}}, {"gate": "go"}, {"text": {"chunks": chunks}}]}])
         .to_string()
 }
 

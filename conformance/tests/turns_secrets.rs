@@ -1,9 +1,8 @@
-//! The key of the model reaches the provider and nothing else, nobody is called but the provider, and a workspace starts
-//! nothing by its configuration.
+//! Nobody is called but the provider, and a workspace starts nothing by its configuration.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::fs;
+use std::path::PathBuf;
 
 use conformance::for_each_harness;
 use conformance::rig::{Harness, MODEL_KEY, Observed, Process, Rig, Setup, refused, scenario};
@@ -11,50 +10,7 @@ use proto::client::text_input;
 use proto::v1;
 use serde_json::json;
 
-for_each_harness!(
-    nothing_that_the_model_runs_sees_the_key,
-    nobody_is_called_but_the_provider,
-    the_configuration_of_a_workspace_starts_nothing
-);
-
-fn nothing_that_the_model_runs_sees_the_key(harness: Harness) {
-    scenario(
-        "secret_of_tools",
-        &["R-SEC-2", "R-SEC-3", "R-SEC-6", "R-CTL-4"],
-        Setup::outer().of(harness),
-        async |rig| {
-            // A key of its own: other rigs have processes of Harnesses that hold theirs in their environment.
-            let key = format!("sk-tools-canary-{}-{}", harness.kind(), std::process::id());
-            // The pattern does not match itself, and so not the command line that it stands in.
-            let pattern = format!("{}[{}]{}", &key[..9], &key[9..10], &key[10..]);
-            let command = format!(
-                "env; cat /proc/self/environ | tr '\\0' '\\n'; tr '\\0' '\\n' </proc/$PPID/environ; \
-             echo found: $(grep -alE '{pattern}' /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null); \
-             echo files: $(grep -arlE '{pattern}' \"$HOME\" \"$CODEX_HOME\" . 2>/dev/null)"
-            );
-            let seen = run(rig, &command, &key).await?;
-            let output = seen.tool_output()?;
-            assert!(output.contains("PATH="), "the environment was not shown: {output}");
-            let told: Vec<_> = output.lines().collect();
-            assert!(told.contains(&"found:") && told.contains(&"files:"), "{output}");
-            assert!(!format!("{:?}", seen.events).contains(&key), "an event has the key");
-            for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
-                assert!(!output.contains(name), "{output}");
-            }
-            // It is in none of the daemon's files either: state, homes, logs.
-            let mut with_key = Vec::new();
-            search(rig.place().root(), key.as_bytes(), &mut with_key)?;
-            assert_eq!(with_key, Vec::<PathBuf>::new());
-            for process in rig.family()? {
-                assert!(!process.command.contains(&key), "{process:?}");
-                for name in ["OPENAI_API_KEY", "CODEX_API_KEY"] {
-                    assert_eq!(process.variable(name), None);
-                }
-            }
-            Ok(())
-        },
-    );
-}
+for_each_harness!(nobody_is_called_but_the_provider, the_configuration_of_a_workspace_starts_nothing);
 
 fn nobody_is_called_but_the_provider(harness: Harness) {
     scenario("secret_calls_home", &["R-SEC-2", "R-CTL-4", "R-CTL-5"], Setup::outer().of(harness), async |rig| {
@@ -212,42 +168,6 @@ fn plant(rig: &Rig) -> anyhow::Result<PathBuf> {
 
 fn is_planted(process: &Process) -> bool {
     process.command == "sleep 691"
-}
-
-/// A Turn whose model runs one command, with this key.
-async fn run(rig: &Rig, command: &str, key: &str) -> anyhow::Result<Observed> {
-    let steps = json!([{"play": [{"shell": {"command": command, "yield_ms": 30000}}]}, {"play": [{"text": {"chunks": ["Done."]}}]}]);
-    rig.provider.script(&steps.to_string())?;
-    let session = rig.session().await?;
-    let key = v1::Credential { name: "model".into(), value: key.into() };
-    let ready = session.prepare(rig.configuration(Vec::new()), vec![key]).await?;
-    let seen = rig.turn_with(&session, &ready, "t-1", "run it").await?;
-    seen.completed()?;
-    Ok(seen)
-}
-
-/// What was read, or nothing where it was removed since its folder was: a Harness at work has files that come and go.
-fn unless_gone<T: Default>(read: io::Result<T>) -> io::Result<T> {
-    match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
-        read => read,
-    }
-}
-
-/// The files below a folder that hold these bytes.
-fn search(folder: &Path, bytes: &[u8], found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    for entry in unless_gone(fs::read_dir(folder).map(Some))?.into_iter().flatten() {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            search(&entry.path(), bytes, found)?;
-        } else if kind.is_file()
-            && unless_gone(fs::read(entry.path()))?.windows(bytes.len()).any(|window| window == bytes)
-        {
-            found.push(entry.path());
-        }
-    }
-    Ok(())
 }
 
 /// The remote ends of all internet sockets of what the daemon has started, as `/proc` writes them; sockets that only

@@ -19,6 +19,8 @@ pub(crate) struct DoctorReport {
     pub(crate) keeper: Finding,
     /// What the peer check of the socket holds (R-SEC-1).
     pub(crate) peer_check: Finding,
+    /// What Harnesses and what they run may do as the daemon's own uid (R-SEC-1).
+    pub(crate) uid: Finding,
     /// Whether the gateway keeps model keys away from Harnesses (R-SEC-3).
     pub(crate) gateway: Finding,
     /// The plain listener on loopback, where one is asked for.
@@ -91,6 +93,7 @@ pub(crate) fn render(report: &DoctorReport) -> String {
         ("state", &report.state_dir),
         ("keeper", &report.keeper),
         ("peer check", &report.peer_check),
+        ("uid", &report.uid),
         ("gateway", &report.gateway),
     ];
     for (name, finding) in findings.into_iter().chain(report.loopback.as_ref().map(|finding| ("loopback", finding))) {
@@ -132,13 +135,14 @@ mod tests {
             state_dir: fine("/srv/ada/.local/state/runtime-bridge"),
             keeper: fine("/opt/bridge/runtime-bridge-keeper"),
             peer_check: fine("a process below a keeper is refused"),
+            uid: fine("1000, which Harnesses have too"),
             gateway: fine("on: no Harness holds a model key"),
             loopback: None,
         }
     }
 
     #[test]
-    fn a_healthy_machine_has_thirteen_lines() {
+    fn a_healthy_machine_has_fourteen_lines() {
         let report = report();
         assert!(report.is_healthy());
         insta::assert_snapshot!(render(&report), @r"
@@ -153,6 +157,7 @@ mod tests {
         state       /srv/ada/.local/state/runtime-bridge
         keeper      /opt/bridge/runtime-bridge-keeper
         peer check  a process below a keeper is refused
+        uid         1000, which Harnesses have too
         gateway     on: no Harness holds a model key
         all in all  ready
         ");
@@ -179,6 +184,7 @@ mod tests {
         state       /srv/ada/.local/state/runtime-bridge
         keeper      /opt/bridge/runtime-bridge-keeper
         peer check  a process below a keeper is refused
+        uid         1000, which Harnesses have too
         gateway     on: no Harness holds a model key
         all in all  not ready
         ");

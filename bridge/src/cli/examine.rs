@@ -1,6 +1,7 @@
 //! Looks at this machine as `serve` would, without starting or changing anything of it.
 
 use std::{
+    fs,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
 };
@@ -74,6 +75,7 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
             let problem = "tools that a model runs can call the bridge; set `refuse_tools` to true";
             Finding { value: "off".into(), problem: Some(problem.into()) }
         },
+        uid: fine(same_uid(rustix::process::geteuid().as_raw(), settings.isolation(), attaching().as_deref())),
         gateway: fine(if settings.gateway {
             "on: no Harness holds a model key"
         } else {
@@ -125,6 +127,25 @@ fn warnings(of: &Declaration, is_root: bool, is_behind_gateway: bool) -> Vec<&'s
 
 fn fine(value: impl std::fmt::Display) -> Finding {
     Finding { value: value.to_string(), problem: None }
+}
+
+/// What it means that Harnesses have the daemon's uid: there is no other one for them yet (R-SEC-1).
+fn same_uid(uid: u32, isolation: Isolation, attaching: Option<&str>) -> String {
+    let reach = match isolation {
+        Isolation::Native => "the sandbox keeps what a model runs from writing elsewhere, and not from reading",
+        // Root may attach to whatever it likes.
+        Isolation::Outer if uid != 0 && attaching.is_some_and(|scope| scope != "0") => {
+            "what a model runs can read the state, key files and the daemon's environment"
+        }
+        Isolation::Outer => "what a model runs can read the state, key files, and the daemon's environment and memory",
+    };
+    format!("{uid}, which Harnesses have too: {reach}; docs/security.md says more")
+}
+
+/// Who may attach to a process of the same uid; nothing where the system does not restrict it.
+fn attaching() -> Option<String> {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
+    Some(scope.trim().to_owned())
 }
 
 fn isolation(settings: &Settings) -> Finding {
@@ -182,6 +203,21 @@ mod tests {
     fn settings(isolation: Isolation) -> harness::Settings {
         let nowhere = PathBuf::from("/nonexistent/program");
         harness::Settings { program: Some(nowhere), ..harness::Settings::new(PathBuf::from("/keeper"), isolation) }
+    }
+
+    #[test]
+    fn what_the_same_uid_can_reach_depends_on_isolation_and_system() {
+        for (uid, isolation, attaching, memory, reading) in [
+            (1000, Isolation::Outer, Some("1"), false, true),
+            (1000, Isolation::Outer, Some("0"), true, true),
+            (1000, Isolation::Outer, None, true, true),
+            (0, Isolation::Outer, Some("1"), true, true),
+            (1000, Isolation::Native, None, false, false),
+        ] {
+            let told = same_uid(uid, isolation, attaching);
+            assert!(told.starts_with(&format!("{uid}, ")), "{told}");
+            assert_eq!((told.contains("memory"), told.contains("key files")), (memory, reading), "{told}");
+        }
     }
 
     #[tokio::test]

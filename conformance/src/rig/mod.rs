@@ -3,6 +3,7 @@
 
 mod bystander;
 mod call;
+mod canary;
 mod config;
 mod controls;
 mod core;
@@ -29,6 +30,7 @@ use proto::v1;
 
 pub use bystander::Bystander;
 pub use call::{Call, Target};
+pub use canary::{Canaries, Find, Kind as Hidden, Scan, Watch, Watched, files_with};
 pub use config::{Config, Isolation, Roots};
 pub use controls::{answering_by, deferring, searching, strict};
 pub use core::{INTERRUPT, MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
