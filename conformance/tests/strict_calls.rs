@@ -18,7 +18,10 @@ for_each_harness!(
     under_none_calls_are_seen_once_their_answer_is_whole,
     without_it_a_call_is_one_at_once,
     an_answer_that_is_cut_runs_nothing,
+    an_answer_without_an_end_runs_nothing,
+    an_answer_whose_connection_breaks_runs_nothing,
     calls_that_cannot_be_told_apart_end_the_turn,
+    a_call_without_an_id_ends_the_turn,
     calls_have_the_batch_and_the_place_that_the_provider_gave_them,
     a_batch_fits_into_the_limit_or_none_of_its_calls_is_shown,
     it_needs_the_gateway
@@ -126,8 +129,8 @@ fn without_it_a_call_is_one_at_once(harness: Harness) {
         let session = rig.session().await?;
         let (mut events, mut seen) = at_the_end(rig, &session, configuration(rig)).await?;
         let first = seen.call(&mut events).await?;
-        assert_eq!((&*first.call_id, first.batch_id.as_deref(), first.position), ("c1", None, None));
-        session.submit(vec![text_result("t-1", "c1", "found")]).await?;
+        assert_eq!((first.batch_id.as_deref(), first.position), (None, None));
+        session.submit(vec![text_result("t-1", &first.call_id, "found")]).await?;
         rig.provider.open_gate("go");
         answer(&session, &mut events, &mut seen, 1).await?;
         seen.to_the_end(&mut events).await?.completed()
@@ -136,60 +139,79 @@ fn without_it_a_call_is_one_at_once(harness: Harness) {
 
 fn an_answer_that_is_cut_runs_nothing(harness: Harness) {
     scenario("strict_cut", &["R-FN-10", "R-EVT-3"], needing(harness), async |rig| {
-        for (n, end) in [json!({"incomplete": {"reason": "max_output_tokens"}}), json!("close"), json!("drop")]
-            .into_iter()
-            .enumerate()
-        {
-            let (asked, session) = (format!("case-{n}"), rig.session().await?);
-            let steps = json!([
-                {"match": asked, "play": [text("before"), shell("sh1"), lookup("{}"), end]},
-                {"match": asked, "play": [text("after")]},
-            ]);
-            rig.provider.script(&steps.to_string())?;
-            let mut events = rig.start_turn(&session, strict(None, configuration(rig)), "t-1", &asked).await?;
-            let seen = Observed::default().to_the_end(&mut events).await?;
-            let status = seen.end()?.status();
-            assert!(matches!(status, TurnStatus::Completed | TurnStatus::Failed), "{end}: {:?}", seen.end()?);
-            let tools = seen.kinds().filter(|kind| matches!(kind, Kind::ToolStarted(_))).count();
-            assert_eq!((calls(&seen).len(), tools, has_run(rig)), (0, 0, false), "{end}: {:?}", seen.story());
-            // A connection that breaks takes with it what Claude Code has not read.
-            assert!(end == "drop" || seen.deltas().starts_with("before"), "{end}: {:?}", seen.story());
-            // The history that it left is one that the Harness goes on with.
-            rig.provider.reset();
-            let mut events = rig.start_turn(&session, strict(None, configuration(rig)), "t-2", "and again").await?;
-            let next = Observed::default().to_the_end(&mut events).await?;
-            next.completed()?;
-            assert_eq!(next.messages(), ["and again"], "{end}");
-        }
+        let seen = cut(rig, json!({"incomplete": {"reason": "max_output_tokens"}})).await?;
+        assert!(seen.deltas().starts_with("before"), "{:?}", seen.story());
         Ok(())
     });
 }
 
+fn an_answer_without_an_end_runs_nothing(harness: Harness) {
+    scenario("strict_endless", &["R-FN-10", "R-EVT-3"], needing(harness), async |rig| {
+        let seen = cut(rig, json!("close")).await?;
+        assert!(seen.deltas().starts_with("before"), "{:?}", seen.story());
+        Ok(())
+    });
+}
+
+fn an_answer_whose_connection_breaks_runs_nothing(harness: Harness) {
+    scenario("strict_broken", &["R-FN-10", "R-EVT-3"], needing(harness), async |rig| {
+        // It takes with it what Claude Code has not read.
+        cut(rig, json!("drop")).await?;
+        Ok(())
+    });
+}
+
+/// A Turn whose provider asks for calls and ends like this. What the Harness makes of it runs nothing, and leaves a history that it goes on with.
+async fn cut(rig: &Rig, end: Value) -> anyhow::Result<Observed> {
+    let steps = json!([
+        {"match": "go on", "play": [text("before"), shell("sh1"), lookup("{}"), end]},
+        {"match": "go on", "play": [text("after")]},
+    ]);
+    rig.provider.script(&steps.to_string())?;
+    let session = rig.session().await?;
+    let mut events = rig.start_turn(&session, strict(None, configuration(rig)), "t-1", "go on").await?;
+    let seen = Observed::default().to_the_end(&mut events).await?;
+    let status = seen.end()?.status();
+    anyhow::ensure!(matches!(status, TurnStatus::Completed | TurnStatus::Failed), "it ended so: {:?}", seen.end()?);
+    let tools = seen.kinds().filter(|kind| matches!(kind, Kind::ToolStarted(_))).count();
+    assert_eq!((calls(&seen).len(), tools, has_run(rig)), (0, 0, false), "{:?}", seen.story());
+    rig.provider.reset();
+    let mut events = rig.start_turn(&session, strict(None, configuration(rig)), "t-2", "and again").await?;
+    let next = Observed::default().to_the_end(&mut events).await?;
+    next.completed()?;
+    anyhow::ensure!(next.messages() == ["and again"], "{:?}", next.messages());
+    Ok(seen)
+}
+
 fn calls_that_cannot_be_told_apart_end_the_turn(harness: Harness) {
     scenario("strict_ids", &["R-FN-10", "R-EVT-5"], needing(harness), async |rig| {
+        flawed(rig, &[call("lookup", "c1"), shell("c1")]).await
+    });
+}
+
+fn a_call_without_an_id_ends_the_turn(harness: Harness) {
+    scenario("strict_no_id", &["R-FN-10", "R-EVT-5"], needing(harness), async |rig| {
         let nameless = match harness {
             Harness::Codex => json!({"type": "function_call", "id": "fc_1", "name": "lookup", "arguments": "{}"}),
             Harness::ClaudeCode => json!({"type": "tool_use", "name": "mcp__functions__lookup", "input": {}}),
         };
-        let session = rig.session().await?;
-        for (n, play) in [
-            (0, vec![call("lookup", "c1"), shell("c1")]),
-            (1, vec![call("lookup", "c1"), call("alpha", "c1")]),
-            (2, vec![call("alpha", "c1"), json!({"item": nameless})]),
-        ] {
-            let asked = format!("case-{n}");
-            rig.provider.script(&json!([{"match": asked, "always": true, "play": play}]).to_string())?;
-            let turn_id = format!("t-{n}");
-            let mut events = rig.start_turn(&session, strict(None, configuration(rig)), &turn_id, &asked).await?;
-            let seen = Observed::default().to_the_end(&mut events).await?;
-            let end = seen.end()?;
-            let failure = end.failure.clone().unwrap_or_default();
-            assert_eq!((end.status(), failure.code()), (TurnStatus::Failed, FailureCode::ServerError), "{end:?}");
-            assert!(failure.message.contains("`strict_calls`"), "{}", failure.message);
-            assert_eq!((calls(&seen).len(), has_run(rig)), (0, false), "{:?}", seen.story());
-        }
-        Ok(())
+        flawed(rig, &[call("alpha", "c1"), json!({"item": nameless})]).await
     });
+}
+
+/// A Turn whose provider asks for these calls, of which none is run.
+async fn flawed(rig: &Rig, play: &[Value]) -> anyhow::Result<()> {
+    // Whatever else is asked for until the interrupt is answered in the same way.
+    rig.provider.script(&json!([{"match": "go on", "always": true, "play": play}]).to_string())?;
+    let session = rig.session().await?;
+    let mut events = rig.start_turn(&session, strict(None, configuration(rig)), "t-1", "go on").await?;
+    let seen = Observed::default().to_the_end(&mut events).await?;
+    let end = seen.end()?;
+    let failure = end.failure.clone().unwrap_or_default();
+    assert_eq!((end.status(), failure.code()), (TurnStatus::Failed, FailureCode::ServerError), "{end:?}");
+    assert!(failure.message.contains("`strict_calls`"), "{}", failure.message);
+    assert_eq!((calls(&seen).len(), has_run(rig)), (0, false), "{:?}", seen.story());
+    Ok(())
 }
 
 fn calls_have_the_batch_and_the_place_that_the_provider_gave_them(harness: Harness) {
