@@ -39,6 +39,12 @@ pub(crate) fn declared(declaration: &Declaration, configuration: &Configuration)
             return Err(refused(format!("tools.functions[{index}].defer_loading"), message()));
         }
     }
+    if configuration.controls.strict_calls && !has(Capability::StrictCalls) {
+        let message = format!(
+            "{kind} does not support it here; it needs the credential gateway (the operator's `gateway = true`)"
+        );
+        return Err(refused("tools.controls.strict_calls", message));
+    }
     if let Some(mode) = configuration.controls.web_search {
         web_search(kind, &declaration.limits.web_search_modes, mode)?;
     }

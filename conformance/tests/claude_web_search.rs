@@ -2,7 +2,7 @@
 //! not to be had, whatever the model asks for.
 
 use anyhow::Context;
-use conformance::rig::{Harness, Observed, Rig, Setup, nowhere, refusal, scenario, searching};
+use conformance::rig::{Harness, Observed, Rig, Setup, nowhere, refusal, scenario, searching, strict};
 use proto::v1::{
     self, Capability, Reason, ToolStatus, WebSearchMode, event::Kind, tool::Kind as Tool, web_search::Action,
 };
@@ -87,6 +87,19 @@ fn a_live_search_without_a_workspace_is_a_tool_with_its_query() {
         let read = requests[2].output("s1").context("no output")?.to_string();
         assert!(read.contains("https://example.com/"), "{read}");
         Ok(())
+    });
+}
+
+#[test]
+fn a_search_that_the_provider_runs_is_no_call_that_waits() {
+    let setup = claude(v1::Placement::None).needing_under(v1::Placement::None, Capability::StrictCalls);
+    scenario("search_strict", &["R-FN-10", "R-CTL-4"], setup, async |rig| {
+        rig.provider.script(&json!([search("s1"), says("Found.")]).to_string())?;
+        let session = rig.session_nowhere().await?;
+        let of = strict(None, nowhere(configuration(rig, WebSearchMode::Live)));
+        let seen = turn(rig, &session, of).await?;
+        assert_eq!(seen.messages(), ["Found."]);
+        searched(&seen, "plums")
     });
 }
 

@@ -17,7 +17,7 @@ for_each_harness!(
 const SCHEMA: &str = r#"{"type":"object","required":["z","a"],"properties":{"z":{"type":"number","maximum":1.50,"minimum":-9223372036854775808},"a":{"type":"string","description":"\u00e9"}},"additionalProperties":false,"x-long":0.12345678901234567890123}"#;
 
 fn asking_for(rig: &Rig, format: Option<Format>) -> v1::ExecutionConfiguration {
-    let controls = v1::ExecutionControls { output_format: Some(v1::OutputFormat { format }), web_search: None };
+    let controls = v1::ExecutionControls { output_format: Some(v1::OutputFormat { format }), ..Default::default() };
     let functions = vec![function("lookup", r#"{"type":"object"}"#)];
     let tools = Some(v1::AdmittedTools { functions, controls: Some(controls), tool_search: None });
     v1::ExecutionConfiguration { tools, ..rig.configuration(Vec::new()) }

@@ -6,7 +6,7 @@ use crate::{
         Availability,
         Capability::{
             EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
-            MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
+            MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StrictCalls,
             StructuredOutput, ToolSearch, Usage,
         },
         Declaration, FunctionNames, Isolation, JsonFidelity, Limits, ModelProtocol, Proved, Row, WebSearchMode,
@@ -106,6 +106,7 @@ const PROVED: &[Row] = &[
     ),
     (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
     (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
+    (StrictCalls, Some("strict_calls::strict_nowhere"), Some("strict_calls::strict_withheld")),
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];
 
@@ -119,9 +120,9 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
         qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
         version,
         availability,
-        none: Proved::under_none(PROVED),
+        none: Proved::under_none(PROVED, settings),
         workspace: match settings.isolation {
-            Isolation::Outer => Proved::on_a_workspace(PROVED),
+            Isolation::Outer => Proved::on_a_workspace(PROVED, settings),
             Isolation::Native => Vec::new(),
         },
         limits: Limits {
@@ -187,6 +188,17 @@ mod tests {
         let newer = declared(Isolation::Outer, "2.2.0", None);
         assert!(!newer.qualified && newer.availability == Availability::Available);
         assert!(!declared(Isolation::Outer, QUALIFIED, Some("no luck")).qualified);
+    }
+
+    #[test]
+    fn calls_are_held_back_where_there_is_a_gateway() {
+        for gateway in [false, true] {
+            let settings = Settings { gateway, ..Settings::new(PathBuf::from("/keeper"), Isolation::Outer) };
+            let declared = declare(&settings, Found { program: None, version: None, trouble: None });
+            for rows in [declared.none, declared.workspace] {
+                assert_eq!(rows.iter().any(|row| row.capability() == StrictCalls), gateway);
+            }
+        }
     }
 
     #[test]

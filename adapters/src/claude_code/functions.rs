@@ -74,7 +74,12 @@ pub(super) struct Step {
 
 /// Whether a tool of this name is a function of ours.
 pub(super) fn is_function(tool: &str) -> bool {
-    tool.starts_with(&tool_name(""))
+    function_of(tool).is_some()
+}
+
+/// The function of ours that a tool of this name is.
+pub(super) fn function_of(tool: &str) -> Option<&str> {
+    tool.strip_prefix(&tool_name(""))
 }
 
 impl Calls {

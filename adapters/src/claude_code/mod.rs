@@ -82,6 +82,10 @@ impl Harness for ClaudeCode {
         false
     }
 
+    fn function_of<'a>(&self, tool: &'a str) -> Option<&'a str> {
+        functions::function_of(tool)
+    }
+
     fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>> {
         let (home, resume) = (start::state(home), resume.clone());
         Box::pin(async move {

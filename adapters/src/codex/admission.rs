@@ -95,6 +95,18 @@ mod tests {
         probe::Found,
     };
 
+    #[test]
+    fn calls_are_held_back_where_there_is_a_gateway() {
+        let controls = Controls { strict_calls: true, ..Controls::default() };
+        let asked = Configuration { controls, ..configuration() };
+        for gateway in [false, true] {
+            let settings = Settings { gateway, ..Settings::new(PathBuf::from("/keeper"), Isolation::Outer) };
+            let declared = declaration::declare(&settings, Found { program: None, version: None, trouble: None });
+            let refused = super::check(&declared, &asked).err().map(|refused| refused.field);
+            assert_eq!(refused.as_deref(), (!gateway).then_some("tools.controls.strict_calls"));
+        }
+    }
+
     fn configuration() -> Configuration {
         Configuration {
             harness: "codex".into(),

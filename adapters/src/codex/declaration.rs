@@ -5,8 +5,8 @@ use crate::harness::{
     Availability,
     Capability::{
         EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
-        MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StructuredOutput,
-        Usage,
+        MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StrictCalls,
+        StructuredOutput, Usage,
     },
     Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol, Proved, Row,
 };
@@ -73,6 +73,7 @@ const PROVED: &[Row] = &[
     ),
     (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
     (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
+    (StrictCalls, Some("strict_calls::strict_nowhere"), Some("strict_calls::strict_withheld")),
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];
 
@@ -85,8 +86,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
         qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
         version,
         availability,
-        none: Proved::under_none(PROVED),
-        workspace: Proved::on_a_workspace(PROVED),
+        none: Proved::under_none(PROVED, settings),
+        workspace: Proved::on_a_workspace(PROVED, settings),
         limits: Limits {
             function_names: FunctionNames {
                 pattern: NAME_PATTERN,

@@ -101,6 +101,11 @@ impl Harness for Codex {
         Ok(())
     }
 
+    fn function_of<'a>(&self, tool: &'a str) -> Option<&'a str> {
+        let name = tool.strip_prefix("functions.").unwrap_or(tool);
+        (!name.contains('.')).then_some(name)
+    }
+
     fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>> {
         let (home, resume) = (start::codex_home(home), resume.clone());
         Box::pin(async move {
@@ -138,5 +143,19 @@ impl Harness for Codex {
             let bundled = Box::pin(self.models(&program));
             start::prepare(&self.settings, found, bundled, launch, &self.tasks).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_of_another_namespace_is_no_function() {
+        let codex = Codex::new(Settings::new("/keeper".into(), crate::harness::Isolation::Outer));
+        for (tool, want) in [("f", Some("f")), ("functions.f", Some("f")), ("mcp__s.f", None), ("functions.a.f", None)]
+        {
+            assert_eq!(codex.function_of(tool), want, "{tool}");
+        }
     }
 }

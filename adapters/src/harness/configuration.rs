@@ -32,6 +32,10 @@ pub struct Controls {
     pub output_schema: Option<String>,
     /// Where the model may search the web.
     pub web_search: Option<WebSearchMode>,
+    /// Whether calls wait for the end of the answer that asks for them (R-FN-10).
+    pub strict_calls: bool,
+    /// The most function calls of one Turn (R-FN-10).
+    pub max_function_calls: Option<u32>,
 }
 
 /// Where the model may search the web.

@@ -1,6 +1,6 @@
 //! What a Harness supports on this machine (R-CAP-1, R-CAP-2).
 
-use super::Placement;
+use super::{Placement, Settings};
 
 /// The declaration of one Harness.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,13 +56,15 @@ impl Proved {
     }
 
     /// What the rows have under the placement `none`.
-    pub(crate) fn under_none(rows: &[Row]) -> Vec<Self> {
-        rows.iter().filter_map(|(capability, none, _)| none.map(|scenario| Self::by(*capability, scenario))).collect()
+    pub(crate) fn under_none(rows: &[Row], settings: &Settings) -> Vec<Self> {
+        let rows = rows.iter().filter(|(capability, ..)| is_possible(*capability, settings));
+        rows.filter_map(|(capability, none, _)| none.map(|scenario| Self::by(*capability, scenario))).collect()
     }
 
     /// What the rows have on a workspace.
-    pub(crate) fn on_a_workspace(rows: &[Row]) -> Vec<Self> {
-        rows.iter().filter_map(|(capability, _, there)| there.map(|scenario| Self::by(*capability, scenario))).collect()
+    pub(crate) fn on_a_workspace(rows: &[Row], settings: &Settings) -> Vec<Self> {
+        let rows = rows.iter().filter(|(capability, ..)| is_possible(*capability, settings));
+        rows.filter_map(|(capability, _, there)| there.map(|scenario| Self::by(*capability, scenario))).collect()
     }
 
     /// The capability.
@@ -81,6 +83,11 @@ impl Proved {
 /// A capability with the scenario that proved it under the placement `none` and the one that did on a workspace (R-CAP-3); where there is none, the
 /// capability is not declared for that placement.
 pub(crate) type Row = (Capability, Option<&'static str>, Option<&'static str>);
+
+/// Whether the operator's settings let anything of it come about.
+fn is_possible(capability: Capability, settings: &Settings) -> bool {
+    capability != Capability::StrictCalls || settings.gateway
+}
 
 /// Whether a Harness can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +130,8 @@ pub enum Capability {
     MessageObservation,
     /// Usage is reported.
     Usage,
+    /// Calls wait for the end of the answer that asks for them.
+    StrictCalls,
     /// The native home is removed by a release that asks for it.
     HomeRemoval,
 }

@@ -26,6 +26,8 @@ pub enum Disposition {
     ConnectionLost,
     /// No server was connected for it.
     NotConnected,
+    /// It did not fit into the limit of calls, and was not run. Only the bridge itself says so.
+    LimitExceeded,
 }
 
 impl Disposition {
@@ -38,6 +40,7 @@ impl Disposition {
                 "The connection to the function's server was lost during the call; it may or may not have taken effect."
             }
             Self::NotConnected => "No server is connected for this function; it was not run.",
+            Self::LimitExceeded => "The function was not run: the limit of function calls is reached.",
         }
     }
 }
@@ -145,6 +148,7 @@ mod tests {
                 "The connection to the function's server was lost during the call; it may or may not have taken effect.",
             ),
             (Disposition::NotConnected, "No server is connected for this function; it was not run."),
+            (Disposition::LimitExceeded, "The function was not run: the limit of function calls is reached."),
         ] {
             let given = result(false, Presence::Value("boom".into()), Presence::Absent);
             let given = FunctionResult { disposition: Some(disposition), ..given };

@@ -69,6 +69,10 @@ pub trait Harness: fmt::Debug + Send + Sync {
         true
     }
 
+    /// The function of the application that is meant where a model provider's answer asks for this tool, behind its namespace and a point where it has one; none
+    /// where the tool cannot be one (R-FN-10).
+    fn function_of<'a>(&self, tool: &'a str) -> Option<&'a str>;
+
     /// Looks whether a native history is in this home and is the one that is meant, without starting anything (R-PRE-4). Asked before
     /// [`prepare`](Self::prepare) with that history, and where it must be known whether there is one.
     fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>>;

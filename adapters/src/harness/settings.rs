@@ -16,6 +16,8 @@ pub struct Settings {
     pub isolation: Isolation,
     /// Whether the project's own configuration is loaded (R-PLC-1). Refused for a Session whose Executor holds a model key.
     pub trust_workspace: bool,
+    /// Whether the way to the model provider leads through the bridge, which can hold answers back there (R-FN-10).
+    pub gateway: bool,
     /// The longest line that is read, in bytes (R-EVT-12).
     pub max_line_bytes: usize,
     /// A line above this is kept on disk until it is whole, in bytes (R-EVT-12).
@@ -30,7 +32,7 @@ pub struct Settings {
 const LONG_LINES: usize = 64 << 20;
 
 impl Settings {
-    /// The usual settings with this keeper: the program on `PATH`, the workspace not trusted, lines of up to 64 MiB.
+    /// The usual settings with this keeper: the program on `PATH`, the workspace not trusted, no gateway, lines of up to 64 MiB.
     #[must_use]
     pub fn new(keeper: PathBuf, isolation: Isolation) -> Self {
         Self {
@@ -38,6 +40,7 @@ impl Settings {
             keeper,
             isolation,
             trust_workspace: false,
+            gateway: false,
             max_line_bytes: 64 << 20,
             spool_bytes: 1 << 20,
             long_lines: Room::new(LONG_LINES),

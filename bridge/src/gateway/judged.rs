@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::{
     routes::Route,
-    stream::{Breach, Judge},
+    stream::{Breach, Judge, Passes},
 };
 
 /// How long a provider may keep an answer open behind the mark of its end.
@@ -28,6 +28,8 @@ pub(super) struct Judged {
     wait: Wait,
     /// Nothing comes any more but this, if anything.
     over: Option<Option<Cut>>,
+    /// What comes is not what goes on.
+    holds_back: bool,
 }
 
 /// What has to come in a time.
@@ -54,7 +56,8 @@ impl Judged {
     /// An answer whose first byte has to come until then.
     pub(super) fn new(inner: Incoming, judge: Judge, route: Arc<Route>, by: Instant) -> Self {
         let wait = if inner.is_end_stream() { Wait::None } else { Wait::First(Box::pin(sleep_until(by))) };
-        Self { inner, judge, route, wait, over: None }
+        let holds_back = judge.holds_back();
+        Self { inner, judge, route, wait, over: None, holds_back }
     }
 
     fn breach(&mut self, breach: Breach) -> Cut {
@@ -69,15 +72,39 @@ impl Judged {
         Poll::Pending
     }
 
-    fn passes(&mut self, data: &[u8]) -> Result<(), Cut> {
-        self.judge.take(data).map_err(|breach| self.breach(breach))?;
+    /// Judges a piece, and gives what goes on of it.
+    fn passes(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, Cut> {
+        let Some(data) = frame.data_ref() else { return Ok(frame) };
+        let passes = self.judge.take(data).map_err(|breach| self.breach(breach))?;
         match self.wait {
             Wait::End(_) => {}
             _ if self.judge.is_over() => self.wait = Wait::End(Box::pin(sleep(AFTER_END))),
             Wait::First(_) => self.wait = Wait::None,
             Wait::None => {}
         }
-        Ok(())
+        Ok(passes.map_or(frame, |passes| self.instead(passes)))
+    }
+
+    /// What goes on instead of what came.
+    fn instead(&self, Passes { bytes, batch }: Passes) -> Frame<Bytes> {
+        // ORDER: the Session knows the calls before the Harness does.
+        if let Some(batch) = batch {
+            self.route.batch(batch);
+        }
+        Frame::data(bytes.into())
+    }
+
+    /// The body is over; what is held back as a whole goes on now.
+    fn finish(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        self.over = Some(None);
+        match self.judge.finish() {
+            Ok(passes) if passes.bytes.is_empty() => Poll::Ready(None),
+            Ok(passes) => Poll::Ready(Some(Ok(self.instead(passes)))),
+            Err(breach) => {
+                let cut = self.breach(breach);
+                self.break_off(cut, cx)
+            }
+        }
     }
 }
 
@@ -89,16 +116,14 @@ impl Body for Judged {
         if let Some(over) = &mut self.over {
             return Poll::Ready(over.take().map(Err));
         }
-        if let Poll::Ready(next) = Pin::new(&mut self.inner).poll_frame(cx) {
-            let Some(frame) = next else { return Poll::Ready(None) };
-            let passed = frame.map_err(Cut::Broken).and_then(|frame| {
-                frame.data_ref().map_or(Ok(()), |data| self.passes(data))?;
-                Ok(frame)
-            });
-            return match passed {
-                Ok(frame) => Poll::Ready(Some(Ok(frame))),
-                Err(cut) => self.break_off(cut, cx),
-            };
+        while let Poll::Ready(next) = Pin::new(&mut self.inner).poll_frame(cx) {
+            let Some(frame) = next else { return self.finish(cx) };
+            match frame.map_err(Cut::Broken).and_then(|frame| self.passes(frame)) {
+                // All of it is held back.
+                Ok(frame) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
+                Ok(frame) => return Poll::Ready(Some(Ok(frame))),
+                Err(cut) => return self.break_off(cut, cx),
+            }
         }
         match &mut self.wait {
             Wait::None => Poll::Pending,
@@ -117,10 +142,10 @@ impl Body for Judged {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.over.as_ref().map_or_else(|| self.inner.is_end_stream(), Option::is_none)
+        self.over.as_ref().map_or_else(|| !self.holds_back && self.inner.is_end_stream(), Option::is_none)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        if self.holds_back { SizeHint::default() } else { self.inner.size_hint() }
     }
 }

@@ -1,7 +1,8 @@
 //! The credential gateway (R-SEC-3): a loopback address at which a Harness finds its model provider, and which puts the key in on the way out.
 //!
 //! Each Executor has a route, a path that nobody guesses, for as long as it lives; who asks under another one is told nothing. What passes is not
-//! held back and not kept; an answer is counted as it passes, and cut off where it is more than its limits (R-SEC-5). It knows neither Sessions
+//! kept; an answer is counted as it passes, and cut off where it is more than its limits (R-SEC-5). Nothing is held back but calls, where that is asked
+//! for (R-FN-10). It knows neither Sessions
 //! nor the protocol of Core.
 
 use std::{
@@ -28,7 +29,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::tasks;
 use connect::Connector;
-use routes::{Name, Route, Routes};
+use routes::{Judging, Name, Route, Routes};
 
 mod connect;
 mod guard;
@@ -40,7 +41,7 @@ mod stream;
 
 pub(crate) use guard::Guard;
 pub(crate) use origin::{Malformed as MalformedOrigin, Origin};
-pub(crate) use stream::{Breach, Limits as StreamLimits};
+pub(crate) use stream::{Batch, Breach, Called, Limits as StreamLimits};
 
 /// What a Harness is given for a key. It opens nothing anywhere.
 pub(crate) const PLACEHOLDER: &str = "runtime-bridge-placeholder";
@@ -102,8 +103,14 @@ impl Gateway {
         self.address
     }
 
-    /// A route to a provider, whose base address was checked. The key is put in where there is one.
-    pub(crate) fn lease(&self, provider: &ModelProvider, key: Option<SecretString>) -> io::Result<Lease> {
+    /// A route to a provider, whose base address was checked. The key is put in where there is one. With `strict_calls` the calls of an answer are held back
+    /// until they may run (R-FN-10).
+    pub(crate) fn lease(
+        &self,
+        provider: &ModelProvider,
+        key: Option<SecretString>,
+        strict_calls: bool,
+    ) -> io::Result<Lease> {
         let no_url = || io::Error::new(io::ErrorKind::InvalidInput, "the base address of a provider is no URL");
         let base: Uri = provider.base_url.parse().map_err(|_| no_url())?;
         // Each route has connections of its own, which end with it: no Session shares one with another.
@@ -112,7 +119,8 @@ impl Gateway {
             .pool_idle_timeout(IDLE_LIFE)
             .pool_max_idle_per_host(IDLE)
             .build(self.connector.clone());
-        let route = Arc::new(Route::new(provider.protocol, &base, key, upstream, self.limits).ok_or_else(no_url)?);
+        let judging = Judging { limits: self.limits, strict_calls };
+        let route = Arc::new(Route::new(provider.protocol, &base, key, upstream, judging).ok_or_else(no_url)?);
         let name = self.routes.add(Arc::clone(&route))?;
         let base_url = format!("http://{}/{}", self.address, name.as_str());
         Ok(Lease { routes: Arc::clone(&self.routes), route, name, base_url })
@@ -142,6 +150,11 @@ impl Lease {
     /// What an answer did that it may not, once.
     pub(crate) fn take_breach(&self) -> Option<Breach> {
         self.route.take_breach()
+    }
+
+    /// The calls that went on since this was asked last, each batch before the Harness could know of it.
+    pub(crate) fn take_batches(&self) -> impl Iterator<Item = Batch> + use<> {
+        self.route.take_batches().into_iter()
     }
 
     /// Waits until an answer may have done what it may not. Cancel safe.

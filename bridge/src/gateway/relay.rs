@@ -17,7 +17,7 @@ use super::{
     guard::Refused,
     judged::Judged,
     routes::{Route, Routes},
-    stream::{Breach, Judge, Protocol},
+    stream::{Breach, Protocol},
 };
 
 /// What an answer is made of: the provider's own, or a text of the gateway.
@@ -96,7 +96,10 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
             let (mut head, body) = answer.into_parts();
             strip(&mut head.headers);
             head.version = Version::HTTP_11;
-            let judge = Judge::new(protocol.filter(|_| is_stream(&head.headers)), limits);
+            let judge = route.judge(protocol, is_stream(&head.headers));
+            if judge.holds_back() {
+                head.headers.remove(header::CONTENT_LENGTH);
+            }
             Ok(Response::from_parts(head, Either::Left(Judged::new(body, judge, route, by))))
         }
         Err(error) => match refused(&error) {

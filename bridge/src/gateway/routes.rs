@@ -1,7 +1,7 @@
 //! The table of routes: what a path of the gateway stands for, and for how long.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fmt, io,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -18,11 +18,14 @@ use tokio::sync::Notify;
 use super::{
     origin::Origin,
     relay::Upstream,
-    stream::{Breach, Limits},
+    stream::{Batch, Breach, Judge, Limits, Protocol},
 };
 
 /// Random bytes in a route's name: nobody guesses it.
 const NAME_BYTES: usize = 24;
+
+/// Batches that wait for somebody to take them; those that came first are lost. They are taken before anything that the Harness makes of them.
+const BATCHES: usize = 256;
 
 /// The header in which providers of the Messages API take a key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -53,11 +56,22 @@ pub(super) struct Route {
     upstream: Upstream,
     /// Of each answer.
     limits: Limits,
+    /// Whether calls are held back until they may run (R-FN-10).
+    strict_calls: bool,
+    batches: Mutex<VecDeque<Batch>>,
     /// Why the gateway itself did not pass the last request on.
     trouble: Mutex<Option<String>>,
     /// What an answer did that it may not, until somebody takes it.
     breach: Mutex<Option<Breach>>,
     breached: Notify,
+}
+
+/// How the answers of a route are judged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Judging {
+    pub(super) limits: Limits,
+    /// Whether calls are held back until they may run (R-FN-10).
+    pub(super) strict_calls: bool,
 }
 
 /// Its base address may hold a secret in its path, so only the origin is shown.
@@ -116,8 +130,9 @@ impl Route {
         base: &Uri,
         key: Option<SecretString>,
         upstream: Upstream,
-        limits: Limits,
+        judging: Judging,
     ) -> Option<Self> {
+        let Judging { limits, strict_calls } = judging;
         Some(Self {
             protocol,
             origin: Origin::of(base)?,
@@ -127,6 +142,8 @@ impl Route {
             key: Mutex::new(key),
             upstream,
             limits,
+            strict_calls,
+            batches: Mutex::default(),
             trouble: Mutex::default(),
             breach: Mutex::default(),
             breached: Notify::new(),
@@ -135,6 +152,12 @@ impl Route {
 
     pub(super) fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// Judges an answer of this protocol, if it is of one.
+    pub(super) fn judge(&self, protocol: Option<Protocol>, is_stream: bool) -> Judge {
+        let judge = if self.strict_calls { Judge::strict } else { Judge::new };
+        judge(protocol, is_stream, self.limits)
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
@@ -194,6 +217,20 @@ impl Route {
         self.breach.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Notes the calls of an answer, which go on now.
+    pub(super) fn batch(&self, batch: Batch) {
+        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        if batches.len() == BATCHES {
+            batches.pop_front();
+        }
+        batches.push_back(batch);
+    }
+
+    /// Those that were noted and not taken yet.
+    pub(super) fn take_batches(&self) -> VecDeque<Batch> {
+        std::mem::take(&mut *self.batches.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Waits until something may have been noted. Cancel safe; one may wait.
     pub(super) async fn breached(&self) {
         self.breached.notified().await;
@@ -223,7 +260,7 @@ mod tests {
     fn made(protocol: ModelProtocol, base: &str, key: Option<&str>) -> Route {
         let connector = Connector::new(Guard::default());
         let upstream = Client::builder(TokioExecutor::new()).build(connector);
-        Route::new(protocol, &base.parse().unwrap(), key.map(SecretString::from), upstream, Limits::default()).unwrap()
+        Route::new(protocol, &base.parse().unwrap(), key.map(SecretString::from), upstream, Judging::default()).unwrap()
     }
 
     fn route(base: &str) -> Route {
@@ -263,6 +300,16 @@ mod tests {
         assert_eq!(sent(&messages).as_deref(), Some("x-api-key: schlüssel"));
         messages.swap(None);
         assert_eq!(sent(&messages), None);
+    }
+
+    #[test]
+    fn batches_that_nobody_takes_are_bounded() {
+        let route = route("https://h");
+        let batch = |n: usize| Batch { id: Some(n.to_string()), calls: Vec::new() };
+        (0..=BATCHES).for_each(|n| route.batch(batch(n)));
+        let taken = route.take_batches();
+        assert_eq!((taken.len(), taken.front(), taken.back()), (BATCHES, Some(&batch(1)), Some(&batch(BATCHES))));
+        assert!(route.take_batches().is_empty());
     }
 
     #[test]

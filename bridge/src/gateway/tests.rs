@@ -26,7 +26,12 @@ impl Bench {
 
     fn lease(&self, protocol: ModelProtocol, key: Option<&str>) -> Lease {
         let base_url = format!("http://{}/base", self.provider.local_addr().unwrap());
-        self.gateway.lease(&ModelProvider { protocol, base_url }, key.map(SecretString::from)).unwrap()
+        self.gateway.lease(&ModelProvider { protocol, base_url }, key.map(SecretString::from), false).unwrap()
+    }
+
+    fn strict_lease(&self) -> Lease {
+        let base_url = format!("http://{}/base", self.provider.local_addr().unwrap());
+        self.gateway.lease(&ModelProvider { protocol: ModelProtocol::Messages, base_url }, None, true).unwrap()
     }
 
     async fn ask(&self, lease: &Lease, head: &str, body: &str) -> Talk {
@@ -179,7 +184,7 @@ async fn what_is_not_passed_on_says_why() {
     // An address that the operator did not name. A name for it is resolved, and judged by what it stands for.
     for base_url in ["http://127.0.0.1:9/v1", "http://localhost:9/v1"] {
         let provider = ModelProvider { protocol: ModelProtocol::Messages, base_url: base_url.into() };
-        let lease = bench.gateway.lease(&provider, Some("real".into())).unwrap();
+        let lease = bench.gateway.lease(&provider, Some("real".into()), false).unwrap();
         let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h\r\nconnection: close", "").await;
         let told = client.rest().await;
         assert!(told.starts_with("HTTP/1.1 400") && told.contains("a loopback address"), "{told}");
@@ -292,4 +297,54 @@ async fn a_connection_waits_where_there_is_no_room() {
     stop.cancel();
     tasks.close();
     tasks.wait().await;
+}
+
+#[tokio::test]
+async fn calls_are_held_back_until_they_may_run_and_told_before_they_go_on() {
+    let bench = Bench::start().await;
+    let event = |data: &str| format!("data: {data}\n\n");
+    let before = event(r#"{"type":"message_start","message":{"id":"m"}}"#);
+    let held = [
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"f"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#,
+    ];
+    let held: String = held.map(event).concat();
+    let end = event(r#"{"type":"message_stop"}"#);
+    let length = before.len() + held.len() + end.len();
+    let head = format!("HTTP/1.1 200 Fine\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n");
+
+    let lease = bench.strict_lease();
+    let mut client = bench.ask(&lease, "/v1/messages HTTP/1.1\r\nhost: here", "q").await;
+    let mut provider = bench.asked().await;
+    provider.hear("q").await;
+    provider.say(&format!("{head}{before}{held}")).await;
+    let heard = client.hear(&format!("{before}\r\n")).await;
+    assert!(!heard.contains("content-length"), "{heard}");
+    assert_eq!(lease.take_batches().count(), 0);
+    provider.say(&end).await;
+    let heard = client.hear("0\r\n\r\n").await;
+    assert!(heard.contains(&format!("{held}{end}")), "{heard}");
+    let batches: Vec<_> = lease.take_batches().collect();
+    let calls = vec![Called { call_id: "a".into(), name: "f".into() }];
+    assert_eq!(batches, [Batch { id: Some("m".into()), calls }]);
+
+    // What is no stream is held back as a whole, and cut off where its calls are not to be run.
+    for (reason, passes) in [("tool_use", true), ("max_tokens", false)] {
+        let body =
+            format!(r#"{{"id":"m","content":[{{"type":"tool_use","id":"a","name":"f"}}],"stop_reason":"{reason}"}}"#);
+        let lease = bench.strict_lease();
+        let mut client = bench.ask(&lease, "/v1/messages HTTP/1.1\r\nhost: here", "q").await;
+        let mut provider = bench.asked().await;
+        provider.hear("q").await;
+        let length = body.len();
+        provider.say(&format!("HTTP/1.1 200 Fine\r\ncontent-length: {length}\r\n\r\n{body}")).await;
+        if passes {
+            assert!(client.hear("0\r\n\r\n").await.contains(&body));
+            assert_eq!((lease.take_batches().count(), lease.take_breach()), (1, None));
+        } else {
+            assert!(!client.rest().await.contains(&body));
+            assert!(matches!(lease.take_breach(), Some(Breach::Calling(_))));
+        }
+    }
 }

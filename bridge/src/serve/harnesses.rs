@@ -45,6 +45,7 @@ impl Harnesses {
 fn usual(settings: &Settings, keeper: PathBuf) -> harness::Settings {
     let mut usual = harness::Settings::new(keeper, settings.isolation());
     usual.trust_workspace = settings.trusts_workspace();
+    usual.gateway = settings.gateway;
     usual.max_line_bytes = settings.limits.max_line_bytes;
     usual.spool_bytes = settings.limits.spool_bytes;
     usual.limits.probe = settings.limits.harness_probe;

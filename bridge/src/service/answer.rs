@@ -166,6 +166,7 @@ pub(crate) fn capability(of: Capability) -> v1::Capability {
         Capability::SessionResume => v1::Capability::SessionResume,
         Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,
+        Capability::StrictCalls => v1::Capability::StrictCalls,
         Capability::Usage => v1::Capability::Usage,
         Capability::HomeRemoval => v1::Capability::HomeRemoval,
     }

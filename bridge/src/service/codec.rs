@@ -207,6 +207,7 @@ mod tests {
                 arguments: "{}".into(),
                 exact: false,
                 idempotency_key: "k".into(),
+                place: None,
             },
         };
         let found = recover(&encode(&[

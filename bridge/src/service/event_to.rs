@@ -137,6 +137,8 @@ pub(crate) fn function_call(turn_id: &str, call: &Call, arguments: Option<v1::Co
         call_id_origin: v1::CallIdOrigin::Native.into(),
         idempotency_key: call.idempotency_key.clone(),
         turn_id: turn_id.to_owned(),
+        batch_id: call.place.as_ref().and_then(|place| place.batch_id.clone()),
+        position: call.place.as_ref().map(|place| place.position),
     }
 }
 
@@ -287,6 +289,7 @@ fn tool_error(of: &ToolError) -> v1::ToolError {
         Code::Failed(Some(Disposition::OutcomeUnknown)) => v1::ToolErrorCode::OutcomeUnknown,
         Code::Failed(Some(Disposition::ConnectionLost)) => v1::ToolErrorCode::ConnectionLost,
         Code::Failed(Some(Disposition::NotConnected)) => v1::ToolErrorCode::NotConnected,
+        Code::Failed(Some(Disposition::LimitExceeded)) => v1::ToolErrorCode::LimitExceeded,
         Code::Abandoned => v1::ToolErrorCode::Abandoned,
     };
     let (call_id, name, message) = (of.call_id.clone(), of.name.clone(), of.message.clone());

@@ -130,7 +130,7 @@ pub(crate) fn prepare(
 }
 
 fn controls(of: v1::ExecutionControls) -> Checked<Controls> {
-    let v1::ExecutionControls { output_format, web_search } = of;
+    let v1::ExecutionControls { output_format, web_search, strict_calls, max_function_calls } = of;
     let output_schema = output_format.map(|of| match of.format {
         Some(v1::output_format::Format::JsonSchema(of)) => Ok(of.schema),
         None => Err(missing("configuration.tools.controls.output_format.format")),
@@ -143,7 +143,8 @@ fn controls(of: v1::ExecutionControls) -> Checked<Controls> {
             Err(unknown_enum("configuration.tools.controls.web_search.mode", "DISABLED, CACHED or LIVE"))
         }
     });
-    Ok(Controls { output_schema: output_schema.transpose()?, web_search: web_search.transpose()? })
+    let (output_schema, web_search) = (output_schema.transpose()?, web_search.transpose()?);
+    Ok(Controls { output_schema, web_search, strict_calls, max_function_calls })
 }
 
 fn function((index, of): (usize, v1::FunctionTool)) -> Checked<FunctionTool> {

@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod answer;
+mod batches;
 mod deadlines;
 mod steering;
 mod watch;
@@ -112,6 +113,7 @@ pub(super) struct Begin {
     pub(super) idempotency_prefix: String,
     pub(super) log: Log,
     pub(super) max_duration: Option<Duration>,
+    pub(super) max_calls: Option<u32>,
     pub(super) deadlines: Deadlines,
     /// Judges the final answer, where one of a form is asked for.
     pub(super) judge: Option<Arc<Judge>>,
@@ -130,7 +132,7 @@ impl Active {
             content: begin.content,
             created_at: begin.created_at,
             number: begin.number,
-            machine: Turn::new(begin.native_session_id, begin.idempotency_prefix),
+            machine: Turn::new(begin.native_session_id, begin.idempotency_prefix).limited(begin.max_calls),
             history: begin.history,
             recording,
             acknowledged: 0,
@@ -509,9 +511,8 @@ impl Active {
                 }
                 let reason = match &phase {
                     calls::Phase::Abandoned(reason) => Some(reason_name(*reason)),
-                    calls::Phase::Pending | calls::Phase::Stored | calls::Phase::Written | calls::Phase::Applied => {
-                        None
-                    }
+                    calls::Phase::Pending | calls::Phase::Stored | calls::Phase::Written => None,
+                    calls::Phase::Applied | calls::Phase::Refused => None,
                 };
                 let stored = self.shared.journal.call_phase(self.row, &call_id, phase.name(), reason).await;
                 self.logged(stored, "the phase of a call");

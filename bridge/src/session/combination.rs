@@ -4,6 +4,13 @@ use adapters::harness::{Configuration, NotAdmitted};
 
 /// The first part that is nothing without another one.
 pub(super) fn check(of: &Configuration) -> Result<(), NotAdmitted> {
+    if of.controls.max_function_calls.is_some() && !of.controls.strict_calls {
+        let field = "tools.controls.max_function_calls".into();
+        return refused(
+            field,
+            "calls are counted by the answer that asks for them; set tools.controls.strict_calls as well",
+        );
+    }
     let deferred = of.functions.iter().position(|function| function.defer_loading);
     match (of.tool_search, deferred) {
         (true, None) => {
@@ -46,6 +53,18 @@ mod tests {
             functions: deferred.iter().map(function).collect(),
             tool_search,
             controls: Controls::default(),
+        }
+    }
+
+    #[test]
+    fn a_limit_of_calls_needs_strict_calls() {
+        for (strict_calls, max_function_calls, is_taken) in
+            [(false, None, true), (true, None, true), (true, Some(0), true), (false, Some(1), false)]
+        {
+            let controls = Controls { strict_calls, max_function_calls, ..Controls::default() };
+            let checked = check(&Configuration { controls, ..configuration(false, &[]) });
+            let field = (!is_taken).then(|| "tools.controls.max_function_calls".to_owned());
+            assert_eq!(checked.err().map(|refused| refused.field), field);
         }
     }
 

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Answer, Fence, executor::Slot, owner::Owner};
 use crate::{
-    gateway::{Breach, Gateway, Lease, PLACEHOLDER},
+    gateway::{Batch, Breach, Gateway, Lease, PLACEHOLDER},
     refusal::{Reason, Refusal},
 };
 
@@ -25,8 +25,9 @@ impl Access {
         gateway: Option<&Gateway>,
         provider: &ModelProvider,
         key: Option<SecretString>,
+        strict_calls: bool,
     ) -> io::Result<Self> {
-        let lease = gateway.map(|gateway| gateway.lease(provider, key.clone())).transpose()?;
+        let lease = gateway.map(|gateway| gateway.lease(provider, key.clone(), strict_calls)).transpose()?;
         Ok(Self { secrets: key.iter().collect(), key, lease })
     }
 
@@ -71,6 +72,11 @@ impl Access {
     /// What an answer of the provider did that it may not, once.
     pub(super) fn take_breach(&self) -> Option<Breach> {
         self.lease.as_ref()?.take_breach()
+    }
+
+    /// The calls of answers that went on since this was asked last; none where they are not held back.
+    pub(super) fn take_batches(&self) -> Vec<Batch> {
+        self.lease.as_ref().map_or_else(Vec::new, |lease| lease.take_batches().collect())
     }
 
     /// Waits until an answer may have done what it may not. Cancel safe.

@@ -46,6 +46,13 @@ fn controls(of: &Controls, sum: &mut Sum) {
             WebSearchMode::Live => 3,
         });
     }
+    if of.strict_calls {
+        sum.tag(3);
+    }
+    if let Some(most) = of.max_function_calls {
+        sum.tag(4);
+        sum.bytes(&most.to_le_bytes());
+    }
 }
 
 /// A configuration without a search for functions has the digest that it had before there was one.
@@ -218,6 +225,7 @@ pub(crate) fn result(of: &FunctionResult) -> Digest {
             Disposition::OutcomeUnknown => 2,
             Disposition::ConnectionLost => 3,
             Disposition::NotConnected => 4,
+            Disposition::LimitExceeded => 5,
         });
     }
     sum.end()
@@ -370,6 +378,8 @@ mod tests {
         check(Some("tools.functions"), |c| c.tool_search = true);
         check(Some("tools.controls"), |c| c.controls.web_search = Some(WebSearchMode::Disabled));
         check(Some("tools.controls"), |c| c.controls.output_schema = Some("{}".into()));
+        check(Some("tools.controls"), |c| c.controls.strict_calls = true);
+        check(Some("tools.controls"), |c| c.controls.max_function_calls = Some(0));
         check(Some("model"), |c| {
             c.functions.clear();
             c.model.clear();

@@ -22,10 +22,11 @@ use super::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    gateway::{Batch, Breach, Called},
     journal::{Placement, SessionRecord, SessionRow},
     refusal::{Reason, Refusal},
     tasks,
-    turn::{event::CancelCause, log::Trace},
+    turn::{event::CancelCause, log::Trace, machine},
 };
 
 /// Reports that are taken at once; their events are written with one call.
@@ -290,6 +291,7 @@ impl Owner {
         }
         // ORDER: a breach is noted before its answer breaks off, and taken before what the Harness makes of that.
         self.breached().await;
+        self.tell_batches().await;
         let closed = batch.iter().find_map(|report| match report {
             Report::Closed { survivors, .. } => Some(*survivors),
             _ => None,
@@ -315,8 +317,28 @@ impl Owner {
     /// Fails the Turn whose model provider sent what it may not (R-SEC-5).
     async fn breached(&mut self) {
         if let Some((breach, turn)) = self.slot.take_breach().zip(self.turn.as_mut()) {
-            turn.fail(FailureCode::StreamLimitExceeded, breach.to_string()).await;
+            // The provider broke its own protocol there, and nothing was too much.
+            let is_flaw = matches!(breach, Breach::Calling(_));
+            let code = if is_flaw { FailureCode::ServerError } else { FailureCode::StreamLimitExceeded };
+            turn.fail(code, breach.to_string()).await;
         }
+    }
+
+    /// Tells the Turn which calls are on their way to the Harness, before what that makes of them (R-FN-10).
+    async fn tell_batches(&mut self) {
+        let Slot::Live(live) = &self.slot else { return };
+        let (batches, configuration) = (live.access.take_batches(), &live.configuration);
+        let harness = self.shared.harnesses.get(configuration.harness.as_str());
+        let Some((turn, harness)) = self.turn.as_mut().zip(harness).filter(|_| !batches.is_empty()) else { return };
+        let is_function = |tool: &str| {
+            let name = harness.function_of(tool);
+            name.is_some_and(|name| configuration.functions.iter().any(|function| function.name == name))
+        };
+        let told = |call: Called| (call.call_id, is_function(&call.name));
+        let batches = batches.into_iter();
+        let batches =
+            batches.map(|Batch { id, calls }| machine::Batch { id, calls: calls.into_iter().map(told).collect() });
+        turn.batches(batches).await;
     }
 
     /// Does what follows from a Turn's last step: orders to the adapter, and what its end frees.

@@ -231,7 +231,8 @@ impl Owner {
         if resume.as_ref().is_some_and(|resume| resume.instructions_changed) {
             self.note_instructions(None).await?;
         }
-        let access = Access::open(self.shared.gateway.as_deref(), &configuration.provider, key).map_err(|error| {
+        let (gateway, strict) = (self.shared.gateway.as_deref(), configuration.controls.strict_calls);
+        let access = Access::open(gateway, &configuration.provider, key, strict).map_err(|error| {
             tracing::error!(%error, "there is no route to a model provider");
             internal("the gateway could not make a way to the model provider")
         })?;

@@ -33,10 +33,11 @@ impl Owner {
         if self.turn.is_some() {
             return Err(Refusal::new(Reason::SessionBusy, "a Turn of the Session runs"));
         }
-        let (native_session_id, deadlines, judge, supports) = match &self.slot {
+        let (native_session_id, deadlines, judge, supports, max_calls) = match &self.slot {
             Slot::Live(live) if live.executor_id == executor_id && !live.closing => {
                 let deadlines = Deadlines::new(&live.configuration.functions);
-                (live.executor.native_session_id.clone(), deadlines, live.judge.clone(), live.supports)
+                let max_calls = live.configuration.controls.max_function_calls;
+                (live.executor.native_session_id.clone(), deadlines, live.judge.clone(), live.supports, max_calls)
             }
             Slot::Live(_) | Slot::Preparing(_) | Slot::Empty | Slot::Unconfirmed(_) => {
                 return Err(Refusal::new(Reason::HandleExpired, "the Executor of the handle is gone; prepare again")
@@ -81,6 +82,7 @@ impl Owner {
             idempotency_prefix,
             log,
             max_duration,
+            max_calls,
             deadlines,
             judge,
             supports,

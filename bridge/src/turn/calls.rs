@@ -1,6 +1,6 @@
 //! The function calls of a Turn: their phases, and the judgement of results (R-FN-5). Pure.
 
-use adapters::harness::AbandonReason;
+use adapters::harness::{AbandonReason, FunctionResult};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -21,6 +21,8 @@ pub(crate) enum Phase {
     Applied,
     /// Takes no result any more.
     Abandoned(AbandonReason),
+    /// Did not fit into the Turn's limit: nobody is told of it but the Harness, and it is not stored.
+    Refused,
 }
 
 impl Phase {
@@ -32,6 +34,7 @@ impl Phase {
             Self::Written => "written",
             Self::Applied => "applied",
             Self::Abandoned(_) => "abandoned",
+            Self::Refused => "refused",
         }
     }
 
@@ -53,7 +56,7 @@ pub(super) struct CallState {
     pub(super) hidden: bool,
     /// What its result says of a failure.
     pub(super) failed: Option<Failed>,
-    /// The bridge's own result, where the call's deadline was over.
+    /// The bridge's own result, where the call's deadline was over or it was refused.
     pub(super) told: Option<Told>,
 }
 
@@ -73,6 +76,13 @@ impl CallState {
     /// A call that was just made.
     pub(super) fn new(call: Call) -> Self {
         Self { call, large: None, phase: Phase::Pending, stored: None, hidden: false, failed: None, told: None }
+    }
+
+    /// A call that gets the bridge's own result.
+    pub(super) fn refused(mut call: Call, told: &FunctionResult) -> Self {
+        call.arguments = String::new();
+        let (failed, told) = (Failed::of(told), Some(Told::Given));
+        Self { phase: Phase::Refused, failed, told, ..Self::new(call) }
     }
 
     /// Whether the evidence of a written result is awaited.

@@ -72,6 +72,17 @@ pub(crate) struct Call {
     pub(crate) exact: bool,
     /// Stable for the call.
     pub(crate) idempotency_key: String,
+    /// Where the model provider asked for it, where that is known (R-FN-10).
+    pub(crate) place: Option<CallPlace>,
+}
+
+/// Where a model provider asked for a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallPlace {
+    /// What the provider calls the answer, where it says so.
+    pub(crate) batch_id: Option<String>,
+    /// The place among all calls of that answer, from 0.
+    pub(crate) position: u32,
 }
 
 /// A call that waits for its result.

@@ -11,7 +11,7 @@ use adapters::harness::{
 };
 
 use super::{
-    calls::{self, CallState, Digest, Known, Phase as CallPhase, Told},
+    calls::{CallState, Digest, Known, Phase as CallPhase, Told},
     event::{Call, CancelCause, Discard, End, Event, Native, Status, UnknownCause, Waiting},
     inputs::{self, InputState},
     items::{Items, Kind},
@@ -20,10 +20,12 @@ use super::{
 };
 use crate::refusal::Reason;
 
+mod batches;
 mod deadline;
 mod limits;
 mod steering;
 
+pub(crate) use batches::Batch;
 pub(crate) use steering::closing as closing_input;
 
 /// One Turn.
@@ -34,6 +36,7 @@ pub(crate) struct Turn {
     idempotency_prefix: String,
     items: Items,
     calls: Vec<CallState>,
+    batches: batches::Batches,
     inputs: Vec<InputState>,
     usage: Option<Usage>,
     native: Option<Native>,
@@ -72,6 +75,8 @@ pub(crate) enum Phase {
 pub(crate) enum Input {
     /// The adapter reports. [`Report::Closed`] stands for an Executor that is gone.
     Report(Report),
+    /// The calls of an answer are on their way to the Harness.
+    Batch(Batch),
     /// Core, or the end of something above, cancels it.
     Cancel(CancelCause),
     /// The bridge itself ends it.
@@ -136,6 +141,7 @@ impl Turn {
             idempotency_prefix,
             items: Items::default(),
             calls: Vec::new(),
+            batches: batches::Batches::default(),
             inputs: Vec::new(),
             usage: None,
             native: None,
@@ -144,6 +150,11 @@ impl Turn {
             stop: None,
             reconciled: false,
         }
+    }
+
+    /// The same with at most so many function calls (R-FN-10).
+    pub(crate) fn limited(self, most: Option<u32>) -> Self {
+        Self { batches: batches::Batches::limited(most), ..self }
     }
 
     /// Where the Turn is.
@@ -177,7 +188,7 @@ impl Turn {
 
     /// What is known of a call.
     pub(crate) fn known(&self, call_id: &str) -> Option<Known> {
-        self.call(call_id).filter(|c| !c.hidden).map(|c| Known {
+        self.call(call_id).filter(|c| !c.hidden && c.phase != CallPhase::Refused).map(|c| Known {
             stored: c.stored,
             cancelled: self.cancel == Some(CancelCause::Requested),
             closed: !c.phase.is_open()
@@ -213,6 +224,10 @@ impl Turn {
     pub(crate) fn on(&mut self, input: Input) -> Result<Vec<Effect>, Misfit> {
         match input {
             Input::Report(report) => self.report(report),
+            Input::Batch(batch) => {
+                self.batches.take(batch);
+                Ok(Vec::new())
+            }
             Input::Cancel(cause) => Ok(self.cancel(cause)),
             Input::Fail(failure) => Ok(self.fail(failure)),
             Input::Stop(stop) => Ok(self.stop(stop)),
@@ -437,17 +452,6 @@ impl Turn {
             Kind::Tool(tool) => Event::ToolStarted { item: named, native, tool },
         };
         (emit(event), item)
-    }
-
-    fn called(&mut self, call_id: String, name: String, arguments: String, exact: bool) -> Result<Vec<Effect>, Misfit> {
-        if self.call(&call_id).is_some() {
-            return Err(self.misfit("the same call twice"));
-        }
-        let idempotency_key = format!("{}/{call_id}", self.idempotency_prefix);
-        let call = Call { call_id, name, arguments, exact, idempotency_key };
-        self.calls.push(CallState::new(call.clone()));
-        calls::hold_arguments(&mut self.calls);
-        Ok(vec![Effect::StoreCall(call.clone()), Effect::Emit(Event::FunctionCall { call })])
     }
 
     /// Shows a call that is on disk after all. What became of the Turn or the call meanwhile stands.

@@ -66,7 +66,8 @@ fn not_stored(id: &str) -> Input {
 }
 fn stored_late(id: &str) -> Input {
     let (arguments, idempotency_key) = ("{}".into(), "k".into());
-    Input::StoredLate { call: Call { call_id: id.into(), name: "f".into(), arguments, exact: false, idempotency_key } }
+    let (call_id, name) = (id.into(), "f".into());
+    Input::StoredLate { call: Call { call_id, name, arguments, exact: false, idempotency_key, place: None } }
 }
 fn fail() -> Input {
     let code = FailureCode::StorageUnavailable;
@@ -449,3 +450,6 @@ fn a_completed_turn_lists_the_calls_that_did_not_succeed() {
 
 #[path = "machine_tests/steering.rs"]
 mod steering;
+
+#[path = "machine_tests/batches.rs"]
+mod batches;

@@ -15,6 +15,15 @@ pub fn searching(mode: v1::WebSearchMode, configuration: v1::ExecutionConfigurat
     controlled(configuration, |controls| controls.web_search = Some(v1::WebSearchControl { mode: mode.into() }))
 }
 
+/// The same configuration in which calls wait for the end of the answer that asks for them, and a Turn makes at most so many of functions.
+#[must_use]
+pub fn strict(most: Option<u32>, configuration: v1::ExecutionConfiguration) -> v1::ExecutionConfiguration {
+    controlled(configuration, |controls| {
+        controls.strict_calls = true;
+        controls.max_function_calls = most;
+    })
+}
+
 /// The same configuration in which the model finds these of its functions by searching for them.
 #[must_use]
 pub fn deferring(names: &[&str], mut configuration: v1::ExecutionConfiguration) -> v1::ExecutionConfiguration {

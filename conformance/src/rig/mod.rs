@@ -32,7 +32,7 @@ pub use bystander::Bystander;
 pub use call::{Call, Target};
 pub use canary::{Canaries, Find, Kind as Hidden, Scan, Watch, Watched, files_with};
 pub use config::{Config, Isolation, Roots};
-pub use controls::{answering_by, deferring, searching};
+pub use controls::{answering_by, deferring, searching, strict};
 pub use core::{MODEL_KEY, Observed, configuration, function, nowhere, refused, text_result, until_refused};
 pub use daemon::{Daemon, Ended};
 pub use footprint::Footprint;

@@ -306,3 +306,10 @@ fn a_failed_result_is_seen_with_its_flag() {
     let applied = r#"AnswerApplied { call_id: "toolu_A", evidence: "user/tool_result", success: false }"#;
     check(&calls.seen(&failure("toolu_A", "half")), &[WRITTEN, applied]);
 }
+
+#[test]
+fn a_tool_of_another_server_is_no_function() {
+    for (tool, want) in [("mcp__functions__f", Some("f")), ("mcp__other__f", None), ("f", None), ("Bash", None)] {
+        assert_eq!(function_of(tool), want, "{tool}");
+    }
+}

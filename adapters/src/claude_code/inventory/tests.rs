@@ -51,6 +51,7 @@ impl Row {
             controls: Controls {
                 output_schema: self.schema.then(|| r#"{"type":"object"}"#.into()),
                 web_search: self.web_search,
+                ..Controls::default()
             },
         })
     }

@@ -309,7 +309,7 @@ impl Plan {
             v1::OutputFormat { format: Some(format) }
         });
         let web_search = self.web_search.map(|search| v1::WebSearchControl { mode: search.mode().into() });
-        let controls = v1::ExecutionControls { output_format, web_search };
+        let controls = v1::ExecutionControls { output_format, web_search, ..Default::default() };
         let tools = v1::AdmittedTools {
             functions: self.functions.declared(),
             // A Turn without any of them asks for nothing.

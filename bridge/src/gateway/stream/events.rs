@@ -13,12 +13,15 @@ pub(super) struct Events {
     has_data: bool,
     /// The last byte was CR, so an LF that comes first belongs to it.
     after_cr: bool,
+    /// The last line was empty: what comes begins an event.
+    is_between: bool,
     /// A byte order mark stands before the first line only.
     begun: bool,
 }
 
 impl Events {
-    /// Takes the next bytes and gives the data of each event that they complete to `each`.
+    /// Takes the next bytes and gives the data of each event that they complete to `each`, with how many of the bytes belong to it and what
+    /// is before it. There is no data where only comments are over.
     ///
     /// # Errors
     /// That of `each`, and an event above `max_bytes`.
@@ -26,16 +29,23 @@ impl Events {
         &mut self,
         mut bytes: &[u8],
         max_bytes: u64,
-        mut each: impl FnMut(&[u8]) -> Result<(), Breach>,
+        mut each: impl FnMut(Option<&[u8]>, usize) -> Result<(), Breach>,
     ) -> Result<(), Breach> {
+        let count = bytes.len();
         if !bytes.is_empty() && std::mem::take(&mut self.after_cr) {
-            bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+            let rest = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+            if rest.len() < count && self.is_between {
+                each(None, 1)?;
+            }
+            bytes = rest;
         }
         while let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) {
             let (piece, rest) = (&bytes[..end], &bytes[end + 1..]);
             let is_cr = bytes[end] == b'\r';
             self.after_cr = is_cr && rest.is_empty();
             bytes = if is_cr { rest.strip_prefix(b"\n").unwrap_or(rest) } else { rest };
+            let end = count - bytes.len();
+            let mut each = |data: Option<&[u8]>| each(data, end);
             if self.line.is_empty() {
                 self.line(piece, &mut each)?;
             } else {
@@ -56,12 +66,13 @@ impl Events {
         if held > max_bytes { Err(Breach::EventBytes(max_bytes)) } else { Ok(()) }
     }
 
-    fn line(&mut self, line: &[u8], each: &mut impl FnMut(&[u8]) -> Result<(), Breach>) -> Result<(), Breach> {
+    fn line(&mut self, line: &[u8], each: &mut impl FnMut(Option<&[u8]>) -> Result<(), Breach>) -> Result<(), Breach> {
         let first = !std::mem::replace(&mut self.begun, true);
         let line = if first { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
+        self.is_between = line.is_empty();
         if line.is_empty() {
             let whole = std::mem::take(&mut self.has_data);
-            let done = if whole { each(&self.data) } else { Ok(()) };
+            let done = each(whole.then_some(&self.data));
             self.data.clear();
             return done;
         }
@@ -88,8 +99,8 @@ mod tests {
         let (mut events, mut found) = (Events::default(), Vec::new());
         for piece in pieces {
             events
-                .feed(piece, 1000, |data| {
-                    found.push(String::from_utf8(data.to_vec()).unwrap());
+                .feed(piece, 1000, |data, _| {
+                    found.extend(data.map(|data| String::from_utf8(data.to_vec()).unwrap()));
                     Ok(())
                 })
                 .unwrap();
@@ -109,7 +120,7 @@ mod tests {
     fn an_event_has_a_bound_however_it_comes() {
         let refused = |pieces: &[&[u8]]| {
             let mut events = Events::default();
-            pieces.iter().try_for_each(|piece| events.feed(piece, 8, |_| Ok(())))
+            pieces.iter().try_for_each(|piece| events.feed(piece, 8, |_, _| Ok(())))
         };
         assert_eq!(refused(&[b"data: 12\n", b"\n"]), Ok(()));
         assert_eq!(refused(&[b"123456789"]), Err(Breach::EventBytes(8)), "a line that does not end");

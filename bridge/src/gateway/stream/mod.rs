@@ -1,13 +1,18 @@
 //! Judges what a model provider streams, while it goes by (R-SEC-5): how much comes, and that it ends as its protocol says.
-//! Pure: it is fed bytes and says what is wrong with them. It changes, holds back and repairs nothing.
+//! Pure: it is fed bytes and says what is wrong with them. It repairs nothing, and holds nothing back but calls where that is asked for (R-FN-10).
 
 use std::time::Duration;
 
-use self::{events::Events, order::Order};
+use self::{calls::Calls, events::Events, order::Order, withheld::Withheld};
 
+pub(crate) use calls::{Batch, Called};
+pub(crate) use withheld::Passes;
+
+mod calls;
 mod events;
 mod length;
 mod order;
+mod withheld;
 
 /// How much one answer of a provider may bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +98,9 @@ pub(crate) enum Breach {
     /// It ended in the middle.
     #[error("the provider's answer ends before what it began: {0}")]
     Early(&'static str),
+    /// Its calls are held back, and cannot be run (R-FN-10).
+    #[error("the calls of the provider's answer are not run: {0} (`strict_calls`)")]
+    Calling(&'static str),
 }
 
 /// One answer of a provider under way.
@@ -100,36 +108,107 @@ pub(crate) enum Breach {
 pub(crate) struct Judge {
     limits: Limits,
     bytes: u64,
-    /// Where it is a stream of events.
-    stream: Option<(Events, Order)>,
     seen: u64,
+    form: Form,
+}
+
+/// What an answer is.
+#[derive(Debug)]
+enum Form {
+    /// Nothing that asks for calls, or that has to be looked at for them.
+    Other,
+    /// A stream of events; its calls are held back where there is something for that.
+    Stream(Box<Stream>),
+    /// No stream, and held back as a whole.
+    Whole { protocol: Protocol, body: Vec<u8> },
+}
+
+/// A stream of events under way.
+#[derive(Debug)]
+struct Stream {
+    events: Events,
+    order: Order,
+    withheld: Option<Withheld>,
 }
 
 impl Judge {
-    /// An answer that is a stream of events of this protocol, or whatever else.
-    pub(crate) fn new(stream: Option<Protocol>, limits: Limits) -> Self {
-        Self { limits, bytes: 0, stream: stream.map(|protocol| (Events::default(), Order::new(protocol))), seen: 0 }
+    /// An answer that is a stream of events of this protocol, or whatever else. It passes as it comes.
+    pub(crate) fn new(protocol: Option<Protocol>, is_stream: bool, limits: Limits) -> Self {
+        let form = match protocol.filter(|_| is_stream) {
+            Some(protocol) => Form::stream(protocol, None),
+            None => Form::Other,
+        };
+        Self { limits, bytes: 0, seen: 0, form }
     }
 
-    /// Takes the next bytes, before anybody else gets them.
+    /// The same, but its calls are held back until it is known that they may run.
+    pub(crate) fn strict(protocol: Option<Protocol>, is_stream: bool, limits: Limits) -> Self {
+        let form = match (protocol, is_stream) {
+            (Some(protocol), true) => Form::stream(protocol, Some(Withheld::new(protocol))),
+            (Some(protocol), false) => Form::Whole { protocol, body: Vec::new() },
+            (None, _) => Form::Other,
+        };
+        Self { limits, bytes: 0, seen: 0, form }
+    }
+
+    /// Takes the next bytes, before anybody else gets them. They go on as they came, or something else does in their place.
     ///
     /// # Errors
     /// What these bytes may not do.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), Breach> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Option<Passes>, Breach> {
         self.bytes = self.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         if self.bytes > self.limits.bytes {
             return Err(Breach::Bytes(self.limits.bytes));
         }
-        let Some((events, order)) = &mut self.stream else { return Ok(()) };
-        let (limits, seen) = (&self.limits, &mut self.seen);
-        events.feed(bytes, limits.event_bytes, |data| {
-            *seen += 1;
-            if *seen > limits.events {
-                return Err(Breach::Events(limits.events));
+        let Stream { events, order, withheld } = match &mut self.form {
+            Form::Other => return Ok(None),
+            Form::Whole { body, .. } => {
+                body.extend_from_slice(bytes);
+                return Ok(Some(Passes::default()));
             }
-            order.event(data)?;
-            order.fits(limits)
-        })
+            Form::Stream(stream) => &mut **stream,
+        };
+        let (limits, seen) = (&self.limits, &mut self.seen);
+        let (mut passes, mut from) = (Passes::default(), 0);
+        events.feed(bytes, limits.event_bytes, |data, to| {
+            if let Some(data) = data {
+                *seen += 1;
+                if *seen > limits.events {
+                    return Err(Breach::Events(limits.events));
+                }
+                order.event(data)?;
+                order.fits(limits)?;
+            }
+            let event = &bytes[std::mem::replace(&mut from, to)..to];
+            withheld.as_mut().map_or(Ok(()), |withheld| withheld.event(data, event, &mut passes))
+        })?;
+        Ok(withheld.as_mut().map(|withheld| {
+            withheld.begin(&bytes[from..]);
+            passes
+        }))
+    }
+
+    /// The body is over: what still goes on. An event that is not whole is none, and calls without an end are not run.
+    ///
+    /// # Errors
+    /// What it may not do as a whole.
+    pub(crate) fn finish(&mut self) -> Result<Passes, Breach> {
+        match &mut self.form {
+            Form::Other | Form::Stream(_) => Ok(Passes::default()),
+            Form::Whole { protocol, body } => {
+                let batch = Calls::of_whole(*protocol, body)?;
+                Ok(Passes { bytes: std::mem::take(body), batch })
+            }
+        }
+    }
+
+    /// Whether something else may go on than what comes, so that its length is not known before.
+    pub(crate) fn holds_back(&self) -> bool {
+        match &self.form {
+            Form::Other => false,
+            Form::Stream(stream) => stream.withheld.is_some(),
+            Form::Whole { .. } => true,
+        }
     }
 
     /// From the request to the first byte of its answer.
@@ -139,7 +218,16 @@ impl Judge {
 
     /// Whether the mark of its end came: what is still to come is the end of the body, within a time.
     pub(crate) fn is_over(&self) -> bool {
-        self.stream.as_ref().is_some_and(|(_, order)| order.is_over())
+        match &self.form {
+            Form::Stream(stream) => stream.order.is_over(),
+            Form::Other | Form::Whole { .. } => false,
+        }
+    }
+}
+
+impl Form {
+    fn stream(protocol: Protocol, withheld: Option<Withheld>) -> Self {
+        Self::Stream(Box::new(Stream { events: Events::default(), order: Order::new(protocol), withheld }))
     }
 }
 
@@ -151,8 +239,8 @@ mod tests {
     fn an_answer_is_counted_as_it_comes() {
         let limits = Limits { bytes: 40, events: 2, event_bytes: 30, ..Limits::default() };
         let judge = |is_stream: bool, pieces: &[&str]| {
-            let mut judge = Judge::new(is_stream.then_some(Protocol::Messages), limits);
-            pieces.iter().try_for_each(|piece| judge.take(piece.as_bytes()))
+            let mut judge = Judge::new(Some(Protocol::Messages), is_stream, limits);
+            pieces.iter().try_for_each(|piece| judge.take(piece.as_bytes()).map(|passes| assert_eq!(passes, None)))
         };
         let ping = "data: {}\n\n";
         assert_eq!(judge(true, &[ping, ping]), Ok(()));

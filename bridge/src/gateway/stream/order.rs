@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::{Breach, Limits, Protocol, length::Length};
 
 /// What many providers send behind a stream of any protocol, and what ends one of Chat Completions.
-const DONE: &[u8] = b"[DONE]";
+pub(super) const DONE: &[u8] = b"[DONE]";
 
 /// What of an answer came so far.
 #[derive(Debug)]

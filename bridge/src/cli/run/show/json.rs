@@ -67,7 +67,9 @@ fn kind(kind: &Kind) -> (&'static str, Object) {
                 .with("arguments_exact", e.arguments_exact)
                 .with("call_id_origin", Value::name::<v1::CallIdOrigin>(e.call_id_origin, "CALL_ID_ORIGIN_"))
                 .with("idempotency_key", &e.idempotency_key)
-                .with("turn_id", &e.turn_id),
+                .with("turn_id", &e.turn_id)
+                .with("batch_id", e.batch_id.as_ref())
+                .with("position", e.position.map(u64::from)),
         ),
         Kind::FunctionResultApplied(e) => {
             ("function_result_applied", call(&e.call_id).with("evidence", &e.evidence).with("success", e.success))

@@ -77,6 +77,8 @@ fn call() -> Kind {
         call_id_origin: v1::CallIdOrigin::Native.into(),
         turn_id: "t".into(),
         arguments_exact: false,
+        batch_id: None,
+        position: None,
     })
 }
 
