@@ -45,8 +45,8 @@ pub(crate) fn declared(declaration: &Declaration, configuration: &Configuration)
         );
         return Err(refused("tools.controls.strict_calls", message));
     }
-    if let Some(mode) = configuration.controls.web_search {
-        web_search(kind, &declaration.limits.web_search_modes, mode)?;
+    if let Some(search) = &configuration.controls.web_search {
+        web_search(kind, declaration.limits.web_search.modes, search.mode)?;
     }
     let protocols = &declaration.limits.model_protocols;
     if !protocols.contains(&configuration.provider.protocol) {

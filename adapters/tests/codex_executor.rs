@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -92,6 +93,7 @@ impl Bench {
                 max_duration: None,
             }],
             tool_search: false,
+            mcp_servers: Vec::new(),
             controls: Controls::default(),
         };
         let executor_id = format!("ex-{}", self.folder.file_name().unwrap().display());
@@ -104,6 +106,8 @@ impl Bench {
             configuration: Arc::new(configuration),
             model_key: Some("sk-canary".to_owned().into()),
             holds_key: true,
+            mcp_bearers: BTreeMap::new(),
+            mcp_variables: BTreeMap::new(),
             secrets: Some(&"sk-canary".into()).into_iter().collect(),
             resume: None,
         };

@@ -69,10 +69,8 @@ fn names_of_functions_are_checked() {
             (vec!["web__run"], 0, "web__"),
         ] {
             let functions = names.iter().map(|name| function(name, r#"{"type":"object"}"#)).collect();
-            let answer = prepare(rig, &session, |c| {
-                c.tools = Some(v1::AdmittedTools { functions, controls: None, tool_search: None })
-            })
-            .await;
+            let answer =
+                prepare(rig, &session, |c| c.tools = Some(v1::AdmittedTools { functions, ..Default::default() })).await;
             let refused = refusal(answer, Reason::UnsupportedConfiguration).says(want);
             refused
                 .at(&format!("configuration.tools.functions[{place}].name"))
@@ -106,10 +104,8 @@ fn schemas_of_functions_are_checked() {
             (r#"{"description":"\ud800"}"#, "no Unicode text at $.description"),
         ] {
             let functions = vec![function("good", r#"{"type":"object"}"#), function("bad", schema)];
-            let answer = prepare(rig, &session, |c| {
-                c.tools = Some(v1::AdmittedTools { functions, controls: None, tool_search: None })
-            })
-            .await;
+            let answer =
+                prepare(rig, &session, |c| c.tools = Some(v1::AdmittedTools { functions, ..Default::default() })).await;
             let refused = refusal(answer, Reason::UnsupportedConfiguration).says(want);
             refused
                 .at("configuration.tools.functions[1].parameters")
@@ -140,7 +136,7 @@ fn what_is_just_good_enough_starts_the_real_codex() {
             function("shell2", "{}"),
         ];
         let answer = prepare(rig, &session, |c| {
-            c.tools = Some(v1::AdmittedTools { functions, controls: None, tool_search: None });
+            c.tools = Some(v1::AdmittedTools { functions, ..Default::default() });
             c.harness_config = r#"{"base_instructions":"Be brief."}"#.into();
         });
         let ready = answer.await?;
@@ -225,11 +221,8 @@ fn the_configuration_of_a_live_executor_is_frozen() {
                 ("model_provider", &|c| c.provider = Some(Provider::ModelProvider(provider.clone()))),
                 ("harness_config", &|c| c.harness_config = r#"{"base_instructions":""}"#.into()),
                 ("tools.functions", &|c| {
-                    c.tools = Some(v1::AdmittedTools {
-                        functions: vec![function("lookup", "{}")],
-                        controls: None,
-                        tool_search: None,
-                    });
+                    c.tools =
+                        Some(v1::AdmittedTools { functions: vec![function("lookup", "{}")], ..Default::default() });
                 }),
             ];
             for (field, change) in changes {

@@ -335,7 +335,7 @@ fn the_daemon_is_killed_at_every_moment_of_a_turn() {
             let delay = next(&mut seed) % LATEST_MS;
             // Every third daemon is killed while it starts, which is when it settles what the one before left.
             let again = (round % 3 == 2).then(|| Duration::from_millis(next(&mut seed) % LATEST_START_MS));
-            let (told, row) = killed(rig, moment, &id, Duration::from_millis(delay), again)
+            let (told, row) = Box::pin(killed(rig, moment, &id, Duration::from_millis(delay), again))
                 .await
                 .with_context(|| format!("round {round}, {delay} ms after {moment:?}, then {again:?}"))?;
             table.push(format!("{round:>5}  {delay:>5}  {:<15} {row}", format!("{moment:?}")));

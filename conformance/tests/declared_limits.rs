@@ -22,7 +22,7 @@ fn a_search_and_what_it_finds_are_asked_for_together(harness: Harness) {
         let prepare = async |functions, tool_search: bool| {
             let mut configuration = rig.configuration(Vec::new());
             let tool_search = tool_search.then_some(v1::ToolSearch {});
-            configuration.tools = Some(v1::AdmittedTools { functions, controls: None, tool_search });
+            configuration.tools = Some(v1::AdmittedTools { functions, tool_search, ..Default::default() });
             let key = v1::Credential { name: "model".into(), value: MODEL_KEY.into() };
             session.prepare(configuration, vec![key]).await
         };

@@ -19,7 +19,7 @@ const SCHEMA: &str = r#"{"type":"object","required":["z","a"],"properties":{"z":
 fn asking_for(rig: &Rig, format: Option<Format>) -> v1::ExecutionConfiguration {
     let controls = v1::ExecutionControls { output_format: Some(v1::OutputFormat { format }), ..Default::default() };
     let functions = vec![function("lookup", r#"{"type":"object"}"#)];
-    let tools = Some(v1::AdmittedTools { functions, controls: Some(controls), tool_search: None });
+    let tools = Some(v1::AdmittedTools { functions, controls: Some(controls), ..Default::default() });
     v1::ExecutionConfiguration { tools, ..rig.configuration(Vec::new()) }
 }
 

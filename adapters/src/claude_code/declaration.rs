@@ -3,13 +3,14 @@
 use super::{KIND, Settings, functions, schema};
 use crate::{
     harness::{
-        Availability,
+        AcceptedValues, Availability,
         Capability::{
             EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
             MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StrictCalls,
             StructuredOutput, ToolSearch, Usage,
         },
-        Declaration, FunctionNames, Isolation, JsonFidelity, Limits, ModelProtocol, Proved, Row, WebSearchMode,
+        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol,
+        Proved, Row, SearchLimits, TextVerbosity, WebSearchMode,
     },
     probe::Found,
 };
@@ -143,7 +144,25 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             binary64: true,
             description_characters: Some(DESCRIPTION),
             failed_result_images: false,
-            web_search_modes: vec![WebSearchMode::Disabled, WebSearchMode::Live],
+            web_search: SearchLimits {
+                modes: &[WebSearchMode::Disabled, WebSearchMode::Live],
+                context_sizes: &[ContextSize::Medium],
+                domains: false,
+                location: false,
+            },
+            programmatic_tool_calling: &[false],
+            text_verbosities: &[TextVerbosity::Medium],
+            reasoning_efforts: AcceptedValues { values: &["high", "low", "max", "medium", "xhigh"], by_model: false },
+            reasoning_summaries: AcceptedValues { values: &["auto"], by_model: false },
+            service_tiers: AcceptedValues { values: &["auto"], by_model: false },
+            mcp: McpLimits {
+                transports: &[McpKind::Http, McpKind::Stdio],
+                allowed_tools: &[McpKind::Http],
+                label_pattern: NAME_PATTERN,
+                reserved_labels: &["functions"],
+                refuses_expansions: true,
+                stdio_in_workspace: true,
+            },
             // It leaves such a text out, and asks the model nothing.
             refuses_blank_messages: true,
             result_characters: Some(functions::RESULT_TEXT),

@@ -48,7 +48,7 @@ pub(super) struct Inventory {
 impl Inventory {
     /// What this configuration offers.
     pub(super) fn of(configuration: &Configuration) -> Self {
-        let search = configuration.controls.web_search;
+        let search = configuration.controls.web_search.as_ref().map(|search| search.mode);
         let native: Vec<_> = match configuration.placement {
             Placement::Workspace { .. } => WORKSPACE
                 .iter()

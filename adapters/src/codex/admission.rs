@@ -117,6 +117,7 @@ mod tests {
             harness_config: String::new(),
             functions: Vec::new(),
             tool_search: false,
+            mcp_servers: Vec::new(),
             controls: Controls::default(),
         }
     }

@@ -2,13 +2,14 @@
 
 use super::{KIND, Settings};
 use crate::harness::{
-    Availability,
+    AcceptedValues, Availability,
     Capability::{
         EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
         MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StrictCalls,
         StructuredOutput, Usage,
     },
-    Declaration, FunctionNames, JsonFidelity, Limits, ModelProtocol, Proved, Row,
+    ContextSize, Declaration, FunctionNames, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol, Proved, Row,
+    SearchLimits, TextVerbosity, WebSearchMode,
 };
 use crate::probe::Found;
 
@@ -104,7 +105,28 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             binary64: false,
             description_characters: None,
             failed_result_images: true,
-            web_search_modes: Vec::new(),
+            web_search: SearchLimits {
+                modes: &[WebSearchMode::Disabled, WebSearchMode::Cached, WebSearchMode::Live],
+                context_sizes: &[ContextSize::Low, ContextSize::Medium, ContextSize::High],
+                domains: true,
+                location: true,
+            },
+            programmatic_tool_calling: &[false, true],
+            text_verbosities: &[TextVerbosity::Low, TextVerbosity::Medium, TextVerbosity::High],
+            reasoning_efforts: AcceptedValues {
+                values: &["high", "low", "max", "medium", "minimal", "none", "ultra", "xhigh"],
+                by_model: true,
+            },
+            reasoning_summaries: AcceptedValues { values: &["auto", "concise", "detailed", "none"], by_model: false },
+            service_tiers: AcceptedValues { values: &["auto", "default", "fast", "flex", "priority"], by_model: true },
+            mcp: McpLimits {
+                transports: &[McpKind::Http, McpKind::Stdio],
+                allowed_tools: &[McpKind::Http, McpKind::Stdio],
+                label_pattern: "^[a-zA-Z0-9_:@/.-]+$",
+                reserved_labels: &["codex_apps"],
+                refuses_expansions: false,
+                stdio_in_workspace: false,
+            },
             refuses_blank_messages: false,
             result_characters: None,
             input_rewrites: Vec::new(),

@@ -21,6 +21,8 @@ pub struct Configuration {
     pub functions: Vec<FunctionTool>,
     /// Whether the model finds deferred functions by searching for them.
     pub tool_search: bool,
+    /// MCP servers, in order.
+    pub mcp_servers: Vec<McpServer>,
     /// What the Harness is told to do or not to do.
     pub controls: Controls,
 }
@@ -30,12 +32,147 @@ pub struct Configuration {
 pub struct Controls {
     /// JSON Schema of every final answer, the text as Core gave it (R-API-3, R-CTL-3).
     pub output_schema: Option<String>,
-    /// Where the model may search the web.
-    pub web_search: Option<WebSearchMode>,
+    /// Where and how the model may search the web.
+    pub web_search: Option<WebSearch>,
+    /// Whether the model may call tools from scripts that it writes.
+    pub programmatic_tool_calling: Option<bool>,
+    /// How much the model says.
+    pub text_verbosity: Option<TextVerbosity>,
+    /// How much the model reasons.
+    pub reasoning_effort: Option<String>,
+    /// What is told of the reasoning.
+    pub reasoning_summary: Option<String>,
+    /// How the provider serves the requests.
+    pub service_tier: Option<String>,
     /// Whether calls wait for the end of the answer that asks for them (R-FN-10).
     pub strict_calls: bool,
     /// The most function calls of one Turn (R-FN-10).
     pub max_function_calls: Option<u32>,
+}
+
+/// Where and how the model may search the web. What is absent is left to the Harness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSearch {
+    /// Where.
+    pub mode: WebSearchMode,
+    /// How much of what is found the model reads.
+    pub context_size: Option<ContextSize>,
+    /// The domains that are searched; an empty list is not the same as none.
+    pub allowed_domains: Option<Vec<String>>,
+    /// Where the searches are to seem to come from.
+    pub location: Option<Location>,
+}
+
+impl WebSearch {
+    /// A mode with nothing else said.
+    #[must_use]
+    pub fn of(mode: WebSearchMode) -> Self {
+        Self { mode, context_size: None, allowed_domains: None, location: None }
+    }
+}
+
+/// How much of what a search finds the model reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextSize {
+    /// Little.
+    Low,
+    /// As usual.
+    Medium,
+    /// Much.
+    High,
+}
+
+/// A place on earth.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Location {
+    /// Name of a city.
+    pub city: Option<String>,
+    /// Code of a country.
+    pub country: Option<String>,
+    /// Name of a region.
+    pub region: Option<String>,
+    /// Name of a time zone.
+    pub timezone: Option<String>,
+}
+
+/// How much a model says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextVerbosity {
+    /// Less than usual.
+    Low,
+    /// As usual.
+    Medium,
+    /// More than usual.
+    High,
+}
+
+/// A server of the Model Context Protocol (R-MCP-1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpServer {
+    /// Its name in the Session.
+    pub label: String,
+    /// How it is reached.
+    pub transport: McpTransport,
+    /// From where it is reached.
+    pub origin: McpOrigin,
+    /// The tools that the model may call; none allows all, an empty list none.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Whether a preparation fails without it (R-PRE-5).
+    pub required: bool,
+}
+
+/// How an MCP server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum McpTransport {
+    /// Streamable HTTP.
+    Http {
+        /// Absolute address without credentials and fragment.
+        url: String,
+        /// Headers of every request, no secrets.
+        headers: Vec<(String, String)>,
+        /// Whether requests carry the Session's credential `mcp:<label>` as a bearer.
+        bearer: bool,
+    },
+    /// A process.
+    Stdio {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Absolute path of the directory that it starts in.
+        cwd: String,
+        /// Names of variables that it gets from the Environment.
+        env_vars: Vec<String>,
+    },
+}
+
+impl McpTransport {
+    /// Its kind, as declarations name it.
+    #[must_use]
+    pub fn kind(&self) -> McpKind {
+        match self {
+            Self::Http { .. } => McpKind::Http,
+            Self::Stdio { .. } => McpKind::Stdio,
+        }
+    }
+}
+
+/// A kind of transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum McpKind {
+    /// Streamable HTTP.
+    Http,
+    /// A process.
+    Stdio,
+}
+
+/// From where an MCP server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum McpOrigin {
+    /// From the service; the outbound guard judges the address (R-MCP-7).
+    Service,
+    /// From the Environment.
+    Environment,
 }
 
 /// Where the model may search the web.

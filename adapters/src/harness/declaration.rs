@@ -130,6 +130,16 @@ pub enum Capability {
     MessageObservation,
     /// Usage is reported.
     Usage,
+    /// The model may be told to say less or more.
+    TextVerbosity,
+    /// MCP servers may be declared.
+    McpHttpTools,
+    /// MCP servers may be required.
+    McpHttpRequired,
+    /// MCP servers may be given a bearer.
+    McpHttpBearerAuth,
+    /// Execution controls are taken.
+    ExecutionControls,
     /// Calls wait for the end of the answer that asks for them.
     StrictCalls,
     /// The native home is removed by a release that asks for it.
@@ -158,13 +168,64 @@ pub struct Limits {
     /// Whether a failed result may have images.
     pub failed_result_images: bool,
     /// Which searches of the web may be asked for.
-    pub web_search_modes: Vec<super::WebSearchMode>,
+    pub web_search: SearchLimits,
+    /// Which values for calls from scripts are taken.
+    pub programmatic_tool_calling: &'static [bool],
+    /// Which verbosities are taken.
+    pub text_verbosities: &'static [super::TextVerbosity],
+    /// Which efforts are taken.
+    pub reasoning_efforts: AcceptedValues,
+    /// Which summaries are taken.
+    pub reasoning_summaries: AcceptedValues,
+    /// Which service tiers are taken.
+    pub service_tiers: AcceptedValues,
+    /// Which MCP servers are taken.
+    pub mcp: McpLimits,
     /// Whether a message is refused that has no image and no text but white space.
     pub refuses_blank_messages: bool,
     /// The most UTF-16 code units that the texts of a successful result may have together, where there is a limit.
     pub result_characters: Option<usize>,
     /// What an adapter must put into what goes to the Harness: where, and the bytes (R-CTL-1).
     pub input_rewrites: Vec<(&'static str, &'static str)>,
+}
+
+/// Which searches of the web a Harness takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchLimits {
+    /// The modes.
+    pub modes: &'static [super::WebSearchMode],
+    /// The sizes of what is read.
+    pub context_sizes: &'static [super::ContextSize],
+    /// Whether domains may be given.
+    pub domains: bool,
+    /// Whether a location may be given.
+    pub location: bool,
+}
+
+/// Values of a control that a Harness takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedValues {
+    /// The values, sorted; none where the control is not taken.
+    pub values: &'static [&'static str],
+    /// Whether the model's entry in the native catalogue is asked as well, once the Harness starts.
+    pub by_model: bool,
+}
+
+/// Which MCP servers a Harness takes (R-MCP-1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpLimits {
+    /// The transports.
+    pub transports: &'static [super::McpKind],
+    /// The transports whose tools can be selected.
+    pub allowed_tools: &'static [super::McpKind],
+    /// A regular expression for labels, for people; empty where there is none.
+    pub label_pattern: &'static str,
+    /// Labels that the Harness keeps, sorted.
+    pub reserved_labels: &'static [&'static str],
+    /// Whether an address or a header with `${` is refused.
+    pub refuses_expansions: bool,
+    /// Whether a process starts in the workspace's directory only.
+    pub stdio_in_workspace: bool,
 }
 
 /// Which function names a Harness takes.

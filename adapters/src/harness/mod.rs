@@ -4,6 +4,7 @@
 //! here knows of sequences, journals or the wire. One [`Executor`] serves one Session and one Turn at a time.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     future::Future,
     path::{Path, PathBuf},
@@ -25,10 +26,14 @@ mod settings;
 mod timing;
 
 pub use configuration::{
-    Configuration, Controls, FunctionTool, ModelProtocol, ModelProvider, NotAdmitted, Placement, WebSearchMode,
+    Configuration, ContextSize, Controls, FunctionTool, Location, McpKind, McpOrigin, McpServer, McpTransport,
+    ModelProtocol, ModelProvider, NotAdmitted, Placement, TextVerbosity, WebSearch, WebSearchMode,
 };
 pub(crate) use declaration::Row;
-pub use declaration::{Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, Proved};
+pub use declaration::{
+    AcceptedValues, Availability, Capability, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpLimits,
+    Proved, SearchLimits,
+};
 pub use function::{Disposition, FunctionOutput, FunctionResult, OutputPart, Presence, render};
 pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};
 pub use input::{Image, InputPart, MediaType};
@@ -112,6 +117,10 @@ pub struct Launch {
     pub model_key: Option<secrecy::SecretString>,
     /// Whether that is the key itself and not what a gateway replaces (R-SEC-3, R-PLC-1).
     pub holds_key: bool,
+    /// Bearers that the Harness itself sends to MCP servers, by their labels. By a gateway it sends none (R-MCP-2, R-SEC-3).
+    pub mcp_bearers: BTreeMap<String, secrecy::SecretString>,
+    /// Variables of the Environment that MCP servers name, all of them there (R-MCP-3, R-MCP-4).
+    pub mcp_variables: BTreeMap<String, secrecy::SecretString>,
     /// What is cut out of native texts before they leave (R-SEC-6).
     pub secrets: Secrets,
     /// Marks every process of the Executor (R-DUR-2).

@@ -1,12 +1,12 @@
 //! Answers, domain to wire.
 
 use adapters::harness::{
-    Availability, Capability, Declaration, Isolation, JsonFidelity, Limits, ModelProtocol, Proved, WebSearchMode,
+    AcceptedValues, Availability, Capability, Declaration, Isolation, JsonFidelity, Limits, ModelProtocol, Proved,
 };
 use prost::Message as _;
 use proto::v1;
 
-use super::{event_to, payload};
+use super::{event_to, payload, tools};
 use crate::{
     session::{Grant, ResultOutcome, Snapshot},
     turn::{
@@ -166,6 +166,11 @@ pub(crate) fn capability(of: Capability) -> v1::Capability {
         Capability::SessionResume => v1::Capability::SessionResume,
         Capability::NativeSessionRecovery => v1::Capability::NativeSessionRecovery,
         Capability::MessageObservation => v1::Capability::MessageObservation,
+        Capability::TextVerbosity => v1::Capability::TextVerbosity,
+        Capability::McpHttpTools => v1::Capability::McpHttpTools,
+        Capability::McpHttpRequired => v1::Capability::McpHttpRequired,
+        Capability::McpHttpBearerAuth => v1::Capability::McpHttpBearerAuth,
+        Capability::ExecutionControls => v1::Capability::ExecutionControls,
         Capability::StrictCalls => v1::Capability::StrictCalls,
         Capability::Usage => v1::Capability::Usage,
         Capability::HomeRemoval => v1::Capability::HomeRemoval,
@@ -198,19 +203,29 @@ fn limits(of: Limits) -> v1::HarnessLimits {
         failed_result_images: of.failed_result_images,
         binary64: of.binary64,
         function_description_characters: of.description_characters.map(count),
-        web_search_modes: of
-            .web_search_modes
-            .into_iter()
-            .map(|mode| match mode {
-                WebSearchMode::Disabled => v1::WebSearchMode::Disabled.into(),
-                WebSearchMode::Cached => v1::WebSearchMode::Cached.into(),
-                WebSearchMode::Live => v1::WebSearchMode::Live.into(),
-            })
-            .collect(),
+        web_search_modes: of.web_search.modes.iter().map(|mode| tools::search_mode_to(*mode).into()).collect(),
         refuses_blank_messages: of.refuses_blank_messages,
         function_result_characters: of.result_characters.map(count),
         input_rewrites: of.input_rewrites.into_iter().map(input_rewrite).collect(),
+        web_search_context_sizes: of.web_search.context_sizes.iter().map(|size| tools::size_to(*size).into()).collect(),
+        web_search_domains: of.web_search.domains,
+        web_search_location: of.web_search.location,
+        programmatic_tool_calling: of.programmatic_tool_calling.to_vec(),
+        text_verbosities: of.text_verbosities.iter().map(|level| tools::verbosity_to(*level).into()).collect(),
+        reasoning_efforts: Some(accepted(&of.reasoning_efforts)),
+        reasoning_summaries: Some(accepted(&of.reasoning_summaries)),
+        service_tiers: Some(accepted(&of.service_tiers)),
+        mcp_transports: of.mcp.transports.iter().map(|kind| tools::transport_to(*kind).into()).collect(),
+        mcp_allowed_tools: of.mcp.allowed_tools.iter().map(|kind| tools::transport_to(*kind).into()).collect(),
+        mcp_label_pattern: of.mcp.label_pattern.to_owned(),
+        reserved_mcp_labels: strings(of.mcp.reserved_labels),
+        mcp_refuses_expansions: of.mcp.refuses_expansions,
+        mcp_stdio_in_workspace: of.mcp.stdio_in_workspace,
     }
+}
+
+fn accepted(of: &AcceptedValues) -> v1::AcceptedValues {
+    v1::AcceptedValues { values: of.values.iter().map(|&value| value.to_owned()).collect(), by_model: of.by_model }
 }
 
 fn input_rewrite((place, text): (&str, &str)) -> v1::InputRewrite {

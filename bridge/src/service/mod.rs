@@ -32,6 +32,7 @@ mod result;
 mod seats;
 mod status;
 mod streams;
+mod tools;
 mod watch;
 
 pub(crate) use answer::capability;

@@ -2,9 +2,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use adapters::harness::{
-    Configuration, Controls, FunctionTool, Image, InputPart, ModelProtocol, ModelProvider, Placement, WebSearchMode,
-};
+use adapters::harness::{Configuration, Image, InputPart, ModelProtocol, ModelProvider, Placement};
 use proto::v1;
 use secrecy::SecretString;
 
@@ -14,6 +12,8 @@ use crate::{
     refusal::{Refusal, excerpt},
     session::{Asked, Fence, PrepareRequest, StartRequest, SteerRequest},
 };
+
+use super::tools;
 
 pub(super) type Checked<T> = Result<T, Refusal>;
 
@@ -28,10 +28,8 @@ const MAX_HARNESS_CONFIG: usize = 16 << 10;
 /// Longest secret.
 const MAX_SECRET: usize = 16 << 10;
 /// Shortest and longest limit of a Turn, or of a call.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Longest silence of a call.
-const LONGEST_SILENCE: Duration = Duration::from_secs(20 * 60);
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Longest wait of a cancel.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Wait of a cancel that names none.
@@ -114,7 +112,7 @@ pub(crate) fn prepare(
             (provider.provider.clone(), core_key.or_else(|| provider.key.clone()))
         }
     };
-    let v1::AdmittedTools { functions, controls, tool_search } = wire.tools.unwrap_or_default();
+    let tools = tools::admitted(wire.tools.unwrap_or_default())?;
     let configuration = Configuration {
         harness: wire.harness,
         placement: Placement::None,
@@ -122,43 +120,16 @@ pub(crate) fn prepare(
         instructions: wire.instructions,
         provider,
         harness_config: wire.harness_config,
-        functions: functions.into_iter().enumerate().map(function).collect::<Checked<_>>()?,
-        tool_search: tool_search.is_some(),
-        controls: self::controls(controls.unwrap_or_default())?,
+        functions: tools.functions,
+        tool_search: tools.tool_search,
+        mcp_servers: tools.mcp_servers,
+        controls: tools.controls,
     };
     Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
 }
 
-fn controls(of: v1::ExecutionControls) -> Checked<Controls> {
-    let v1::ExecutionControls { output_format, web_search, strict_calls, max_function_calls } = of;
-    let output_schema = output_format.map(|of| match of.format {
-        Some(v1::output_format::Format::JsonSchema(of)) => Ok(of.schema),
-        None => Err(missing("configuration.tools.controls.output_format.format")),
-    });
-    let web_search = web_search.map(|of| match v1::WebSearchMode::try_from(of.mode) {
-        Ok(v1::WebSearchMode::Disabled) => Ok(WebSearchMode::Disabled),
-        Ok(v1::WebSearchMode::Cached) => Ok(WebSearchMode::Cached),
-        Ok(v1::WebSearchMode::Live) => Ok(WebSearchMode::Live),
-        Ok(v1::WebSearchMode::Unspecified) | Err(_) => {
-            Err(unknown_enum("configuration.tools.controls.web_search.mode", "DISABLED, CACHED or LIVE"))
-        }
-    });
-    let (output_schema, web_search) = (output_schema.transpose()?, web_search.transpose()?);
-    Ok(Controls { output_schema, web_search, strict_calls, max_function_calls })
-}
-
-fn function((index, of): (usize, v1::FunctionTool)) -> Checked<FunctionTool> {
-    let v1::FunctionTool { name, description, parameters, silence_timeout, max_duration, defer_loading } = of;
-    let at = |member: &str| format!("configuration.tools.functions[{index}].{member}");
-    let silence_timeout = within(silence_timeout, SHORTEST..=LONGEST_SILENCE)
-        .ok_or_else(|| Refusal::invalid(at("silence_timeout"), "it is 1 second to 20 minutes"))?;
-    let max_duration = within(max_duration, SHORTEST..=LONGEST)
-        .ok_or_else(|| Refusal::invalid(at("max_duration"), "it is 1 second to 30 days"))?;
-    Ok(FunctionTool { name, description, parameters, defer_loading, silence_timeout, max_duration })
-}
-
 /// A limit that may be absent; none when it is out of its range.
-fn within(of: Option<prost_types::Duration>, range: RangeInclusive<Duration>) -> Option<Option<Duration>> {
+pub(super) fn within(of: Option<prost_types::Duration>, range: RangeInclusive<Duration>) -> Option<Option<Duration>> {
     let Some(wire) = of else { return Some(None) };
     let limit: Option<Duration> = wire.try_into().ok();
     limit.filter(|limit| range.contains(limit)).map(Some)

@@ -52,6 +52,7 @@ mod tests {
             harness_config: String::new(),
             functions: deferred.iter().map(function).collect(),
             tool_search,
+            mcp_servers: Vec::new(),
             controls: Controls::default(),
         }
     }

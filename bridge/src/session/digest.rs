@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use adapters::harness::{
-    Configuration, Controls, Disposition, FunctionOutput, FunctionResult, FunctionTool, Image, InputPart,
-    ModelProtocol, ModelProvider, OutputPart, Placement, Presence, WebSearchMode,
+    Configuration, ContextSize, Controls, Disposition, FunctionOutput, FunctionResult, FunctionTool, Image, InputPart,
+    Location, McpOrigin, McpServer, McpTransport, ModelProtocol, ModelProvider, OutputPart, Placement, Presence,
+    TextVerbosity, WebSearch, WebSearchMode,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -29,6 +30,7 @@ pub(crate) fn configuration(of: &Configuration) -> Digest {
     functions(&of.functions, &mut sum);
     tool_search(of, &mut sum);
     controls(&of.controls, &mut sum);
+    mcp_servers(&of.mcp_servers, &mut sum);
     sum.end()
 }
 
@@ -38,13 +40,8 @@ fn controls(of: &Controls, sum: &mut Sum) {
         sum.tag(1);
         sum.text(schema);
     }
-    if let Some(mode) = of.web_search {
-        sum.tag(2);
-        sum.tag(match mode {
-            WebSearchMode::Disabled => 1,
-            WebSearchMode::Cached => 2,
-            WebSearchMode::Live => 3,
-        });
+    if let Some(search) = &of.web_search {
+        web_search(search, sum);
     }
     if of.strict_calls {
         sum.tag(3);
@@ -52,6 +49,92 @@ fn controls(of: &Controls, sum: &mut Sum) {
     if let Some(most) = of.max_function_calls {
         sum.tag(4);
         sum.bytes(&most.to_le_bytes());
+    }
+    if let Some(enabled) = of.programmatic_tool_calling {
+        sum.tag(5);
+        sum.tag(u8::from(enabled));
+    }
+    if let Some(verbosity) = of.text_verbosity {
+        sum.tag(6);
+        sum.tag(match verbosity {
+            TextVerbosity::Low => 1,
+            TextVerbosity::Medium => 2,
+            TextVerbosity::High => 3,
+        });
+    }
+    for (kind, value) in [(7, &of.reasoning_effort), (8, &of.reasoning_summary), (9, &of.service_tier)] {
+        if let Some(value) = value {
+            sum.tag(kind);
+            sum.text(value);
+        }
+    }
+}
+
+/// A mode without settings has the digest that it had before there were any.
+fn web_search(of: &WebSearch, sum: &mut Sum) {
+    let WebSearch { mode, context_size, allowed_domains, location } = of;
+    sum.tag(2);
+    sum.tag(match mode {
+        WebSearchMode::Disabled => 1,
+        WebSearchMode::Cached => 2,
+        WebSearchMode::Live => 3,
+    });
+    if let Some(size) = context_size {
+        sum.tag(10);
+        sum.tag(match size {
+            ContextSize::Low => 1,
+            ContextSize::Medium => 2,
+            ContextSize::High => 3,
+        });
+    }
+    if let Some(domains) = allowed_domains {
+        sum.tag(11);
+        sum.texts(domains);
+    }
+    if let Some(Location { city, country, region, timezone }) = location {
+        sum.tag(12);
+        for part in [city, country, region, timezone] {
+            sum.optional(part.as_deref());
+        }
+    }
+}
+
+/// A configuration without MCP servers has the digest that it had before there were any.
+fn mcp_servers(of: &[McpServer], sum: &mut Sum) {
+    for McpServer { label, transport, origin, allowed_tools, required } in of {
+        sum.tag(20);
+        sum.text(label);
+        match transport {
+            McpTransport::Http { url, headers, bearer } => {
+                sum.tag(1);
+                sum.text(url);
+                sum.count(headers.len());
+                for (name, value) in headers {
+                    sum.text(name);
+                    sum.text(value);
+                }
+                sum.tag(u8::from(*bearer));
+            }
+            McpTransport::Stdio { command, args, cwd, env_vars } => {
+                sum.tag(2);
+                sum.text(command);
+                sum.texts(args);
+                sum.text(cwd);
+                sum.texts(env_vars);
+            }
+        }
+        sum.tag(match origin {
+            McpOrigin::Service => 1,
+            McpOrigin::Environment => 2,
+        });
+        match allowed_tools {
+            None => sum.tag(0),
+            Some(names) => {
+                sum.tag(1);
+                sum.texts(names);
+            }
+        }
+        sum.tag(u8::from(*required));
     }
 }
 
@@ -95,8 +178,16 @@ fn functions(of: &[FunctionTool], sum: &mut Sum) {
 
 /// What of a configuration is frozen also on cold resume, by the names that a conflict tells. The instructions may change there (R-PRE-6), and the
 /// directory is fixed by the binding.
-const FROZEN: [&str; 7] =
-    ["harness", "placement", "model", "model_provider", "harness_config", "tools.functions", "tools.controls"];
+const FROZEN: [&str; 8] = [
+    "harness",
+    "placement",
+    "model",
+    "model_provider",
+    "harness_config",
+    "tools.functions",
+    "tools.controls",
+    "tools.mcp_servers",
+];
 
 /// Digests of what is frozen, one after the other in the order of [`FROZEN`]; a later version may append others.
 pub(crate) fn frozen(of: &Configuration) -> Vec<u8> {
@@ -116,6 +207,7 @@ pub(crate) fn frozen(of: &Configuration) -> Vec<u8> {
             tool_search(of, sum);
         }),
         one("tools.controls", &|sum| controls(&of.controls, sum)),
+        one("tools.mcp_servers", &|sum| mcp_servers(&of.mcp_servers, sum)),
     ];
     digests.concat()
 }
@@ -272,6 +364,16 @@ impl Sum {
         self.bytes(text.as_bytes());
     }
 
+    fn texts(&mut self, texts: &[String]) {
+        self.count(texts.len());
+        texts.iter().for_each(|text| self.text(text));
+    }
+
+    fn optional(&mut self, text: Option<&str>) {
+        self.tag(u8::from(text.is_some()));
+        self.text(text.unwrap_or_default());
+    }
+
     fn bytes(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
         self.0.update(bytes);
@@ -350,6 +452,7 @@ mod tests {
                 max_duration: None,
             }],
             tool_search: false,
+            mcp_servers: Vec::new(),
             controls: Controls::default(),
         }
     }
@@ -376,7 +479,7 @@ mod tests {
         check(Some("tools.functions"), |c| c.functions[0].max_duration = Some(Duration::from_secs(1)));
         check(Some("tools.functions"), |c| c.functions[0].defer_loading = true);
         check(Some("tools.functions"), |c| c.tool_search = true);
-        check(Some("tools.controls"), |c| c.controls.web_search = Some(WebSearchMode::Disabled));
+        check(Some("tools.controls"), |c| c.controls.web_search = Some(WebSearch::of(WebSearchMode::Disabled)));
         check(Some("tools.controls"), |c| c.controls.output_schema = Some("{}".into()));
         check(Some("tools.controls"), |c| c.controls.strict_calls = true);
         check(Some("tools.controls"), |c| c.controls.max_function_calls = Some(0));
@@ -400,7 +503,7 @@ mod tests {
     fn every_mode_of_a_search_is_content() {
         let modes = [None, Some(WebSearchMode::Disabled), Some(WebSearchMode::Cached), Some(WebSearchMode::Live)];
         let digests = modes.map(|web_search| {
-            let controls = Controls { web_search, ..Controls::default() };
+            let controls = Controls { web_search: web_search.map(WebSearch::of), ..Controls::default() };
             super::configuration(&Configuration { controls, ..configuration() })
         });
         assert_eq!(HashSet::from(digests).len(), modes.len());

@@ -1,6 +1,12 @@
 //! Preparations of a Session (R-PRE-1, -2, -6, -7).
 
-use std::{collections::VecDeque, os::unix::fs::DirBuilderExt as _, path::Path, sync::Arc, time::SystemTime};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    os::unix::fs::DirBuilderExt as _,
+    path::Path,
+    sync::Arc,
+    time::SystemTime,
+};
 
 use adapters::{
     harness::{Availability, Configuration, Harness, Launch, Placement, PrepareError, Resume},
@@ -245,6 +251,8 @@ impl Owner {
             configuration: access.told(&configuration),
             model_key: access.given(),
             holds_key: access.is_held(),
+            mcp_bearers: BTreeMap::new(),
+            mcp_variables: BTreeMap::new(),
             secrets: access.secrets(),
             mark: Mark::new(self.shared.journal.state_id(), &executor_id),
             resume: resume.clone(),

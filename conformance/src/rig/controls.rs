@@ -12,7 +12,9 @@ pub fn answering_by(schema: &str, configuration: v1::ExecutionConfiguration) -> 
 /// The same configuration with this mode of searching the web.
 #[must_use]
 pub fn searching(mode: v1::WebSearchMode, configuration: v1::ExecutionConfiguration) -> v1::ExecutionConfiguration {
-    controlled(configuration, |controls| controls.web_search = Some(v1::WebSearchControl { mode: mode.into() }))
+    controlled(configuration, |controls| {
+        controls.web_search = Some(v1::WebSearchControl { mode: mode.into(), ..Default::default() })
+    })
 }
 
 /// The same configuration in which calls wait for the end of the answer that asks for them, and a Turn makes at most so many of functions.

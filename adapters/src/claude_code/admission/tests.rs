@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::{
     claude_code::Settings,
-    harness::{Controls, ModelProtocol, ModelProvider, WebSearchMode},
+    harness::{Controls, ModelProtocol, ModelProvider, WebSearch, WebSearchMode},
     probe::Found,
 };
 
@@ -17,6 +17,7 @@ fn configuration() -> Configuration {
         harness_config: String::new(),
         functions: Vec::new(),
         tool_search: false,
+        mcp_servers: Vec::new(),
         controls: Controls::default(),
     }
 }
@@ -67,7 +68,7 @@ fn without_a_sandbox_of_its_own_a_workspace_is_refused_and_the_key_named() {
 #[test]
 fn only_declared_controls_are_taken() {
     let searching = |mode| Configuration {
-        controls: Controls { web_search: Some(mode), ..Controls::default() },
+        controls: Controls { web_search: Some(WebSearch::of(mode)), ..Controls::default() },
         ..configuration()
     };
     check(&searching(WebSearchMode::Disabled), "admitted");

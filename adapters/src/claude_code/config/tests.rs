@@ -28,6 +28,7 @@ fn configuration() -> Configuration {
             },
         ],
         tool_search: true,
+        mcp_servers: Vec::new(),
         controls: Controls { output_schema: Some(r#"{ "type":"object", "x":2.0 }"#.into()), ..Controls::default() },
     }
 }
@@ -38,6 +39,7 @@ fn plain() -> Configuration {
         harness_config: String::new(),
         functions: Vec::new(),
         tool_search: false,
+        mcp_servers: Vec::new(),
         controls: Controls::default(),
         ..configuration()
     }

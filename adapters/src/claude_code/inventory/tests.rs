@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::harness::{Controls, FunctionTool, ModelProtocol, ModelProvider};
+use crate::harness::{Controls, FunctionTool, ModelProtocol, ModelProvider, WebSearch};
 
 /// The native tools of a workspace but for what searches the web, in the order of their names.
 const PLAIN: &str = "Bash Edit EnterWorktree ExitWorktree NotebookEdit Read ReportFindings Skill TaskCreate TaskGet TaskList TaskUpdate ToolSearch Write";
@@ -48,9 +48,10 @@ impl Row {
             harness_config: String::new(),
             functions: self.functions.iter().map(function).collect(),
             tool_search: self.tool_search,
+            mcp_servers: Vec::new(),
             controls: Controls {
                 output_schema: self.schema.then(|| r#"{"type":"object"}"#.into()),
-                web_search: self.web_search,
+                web_search: self.web_search.map(WebSearch::of),
                 ..Controls::default()
             },
         })

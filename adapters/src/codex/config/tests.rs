@@ -18,6 +18,7 @@ fn configuration(workspace: &Path) -> Configuration {
             max_duration: None,
         }],
         tool_search: false,
+        mcp_servers: Vec::new(),
         controls: Controls::default(),
     }
 }

@@ -308,13 +308,15 @@ impl Plan {
             let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema });
             v1::OutputFormat { format: Some(format) }
         });
-        let web_search = self.web_search.map(|search| v1::WebSearchControl { mode: search.mode().into() });
+        let web_search =
+            self.web_search.map(|search| v1::WebSearchControl { mode: search.mode().into(), ..Default::default() });
         let controls = v1::ExecutionControls { output_format, web_search, ..Default::default() };
         let tools = v1::AdmittedTools {
             functions: self.functions.declared(),
             // A Turn without any of them asks for nothing.
             controls: Some(controls).filter(|controls| *controls != v1::ExecutionControls::default()),
             tool_search: self.tool_search.then(v1::ToolSearch::default),
+            mcp_servers: Vec::new(),
         };
         let protocol = self.harness.protocol();
         let provider = v1::ModelProvider { protocol: protocol.into(), base_url: self.provider.clone() };

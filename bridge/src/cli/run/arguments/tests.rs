@@ -84,7 +84,7 @@ fn searches_stand_where_the_protocol_has_them() {
     let (find, weather) = (function("find"), function("weather"));
     let line = ["--mock", "--tool-search", "--deferred-function", &find, "--function", &weather];
     let tools = plan(&[&line as &[_], &["--web-search", "live", "hi"]].concat(), None).unwrap().configuration().tools;
-    let v1::AdmittedTools { functions, controls, tool_search } = tools.unwrap();
+    let v1::AdmittedTools { functions, controls, tool_search, .. } = tools.unwrap();
     let deferred: Vec<_> = functions.iter().map(|one| (one.name.as_str(), one.defer_loading)).collect();
     assert_eq!(deferred, [("weather", false), ("find", true)]);
     assert_eq!(tool_search, Some(v1::ToolSearch {}));
