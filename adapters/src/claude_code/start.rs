@@ -1,10 +1,7 @@
 //! From a launch to a ready Executor: the folders, the look at a schema, the process, `initialize` (R-PRE-1, R-PRE-2, R-PRE-4). No model input is
 //! sent. Whatever fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,6 +20,7 @@ use crate::{
     harness::{Executor, HistoryFault, Launch, Placement, PrepareError},
     native::{
         environment::Environment,
+        folder,
         lock::LockError,
         process::{self, ExitStatus},
     },
@@ -99,7 +97,7 @@ pub(super) async fn prepare(
             let environment = config::environment(configuration, &inventory, folders, None);
             let looked = look_at_schema(process(arguments, &empty, environment), settings).await;
             // What it has left there nobody needs; the Session's end removes what stays.
-            let _ = fs::remove_dir_all(&apart);
+            let _ = folder::remove_all(&apart);
             looked?;
         }
     }

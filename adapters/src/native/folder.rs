@@ -1,9 +1,9 @@
-//! A folder of a Harness, read by somebody who may read more than the Harness: no link in it is followed, and nothing but a file is opened, since
-//! what a model runs may have put anything there (R-SEC-1).
+//! A folder of a Harness, read and removed by somebody who may do more than the Harness: no link in it is followed, nothing but a file is opened, and
+//! however deep it is, since what a model runs may have put anything there (R-SEC-1).
 
 use std::{
     ffi::OsString,
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _},
     os::{
         fd::AsFd,
@@ -13,9 +13,14 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Dir, Mode, OFlags, openat},
+    fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, unlinkat},
+    io::Errno,
     path::Arg,
 };
+use uuid::Uuid;
+
+/// How deep a removal goes at once; what lies deeper is moved up and is next. Each level holds a descriptor and a piece of the stack.
+const AT_ONCE: usize = 64;
 
 /// A folder that is held open.
 #[derive(Debug)]
@@ -52,6 +57,42 @@ impl Folder {
     }
 }
 
+/// Removes a folder with all that is in it, or a link in its place; one that is not there is removed already. The standard library goes down level by
+/// level, and a tree of some thousand levels ends the process.
+///
+/// # Errors
+/// What the system says. What was removed by then is gone.
+pub fn remove_all(path: &Path) -> io::Result<()> {
+    let top = match Folder::open(path) {
+        Ok(top) => top,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return fs::remove_file(path),
+        Err(error) => return Err(error),
+    };
+    while clear(&top, &top, AT_ONCE)? {}
+    fs::remove_dir(path)
+}
+
+/// Removes what is in a folder; true when something was too deep and was moved to the top.
+fn clear(folder: &Folder, top: &Folder, depth: usize) -> io::Result<bool> {
+    let mut moved = false;
+    for name in folder.names()? {
+        match unlinkat(&folder.0, &name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(Errno::ISDIR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if depth == 0 {
+            renameat(&folder.0, &name, &top.0, Uuid::now_v7().simple().to_string())?;
+            moved = true;
+            continue;
+        }
+        moved |= clear(&folder.folder(&name)?, top, depth - 1)?;
+        unlinkat(&folder.0, &name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(moved)
+}
+
 /// The text of a small file anywhere, whatever leads to it; at most `most` bytes of it.
 pub(crate) fn small_text(path: &Path, most: u64) -> io::Result<String> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -70,9 +111,40 @@ fn only_file(file: File) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, fs, os::unix::fs::symlink, process};
+    use std::{env, os::unix::fs::symlink, process, thread};
+
+    use rustix::fs::mkdirat;
 
     use super::*;
+
+    #[test]
+    fn however_deep_a_folder_is_it_is_removed_and_nothing_behind_its_links() {
+        let path = env::temp_dir().join(format!("adapters-deep-{}", process::id()));
+        let kept = env::temp_dir().join(format!("adapters-deep-kept-{}", process::id()));
+        let (top, other) = (path.clone(), kept.clone());
+        // More than the stack of this thread would hold.
+        let work = move || {
+            fs::create_dir_all(&other).unwrap();
+            fs::write(other.join("file"), "").unwrap();
+            fs::create_dir_all(&top).unwrap();
+            let mut at = Folder::open(&top).unwrap();
+            for level in 0..3000 {
+                mkdirat(&at.0, "d", Mode::from_raw_mode(0o700)).unwrap();
+                if level % 100 == 0 {
+                    rustix::fs::symlinkat(&other, &at.0, "link").unwrap();
+                }
+                at = at.folder("d").unwrap();
+            }
+            remove_all(&top).unwrap();
+            // Again, and a link in its place.
+            remove_all(&top).unwrap();
+            symlink(&other, &top).unwrap();
+            remove_all(&top).unwrap();
+        };
+        thread::Builder::new().stack_size(256 << 10).spawn(work).unwrap().join().unwrap();
+        assert!(fs::symlink_metadata(&path).is_err() && kept.join("file").is_file());
+        fs::remove_dir_all(kept).unwrap();
+    }
 
     #[test]
     fn neither_links_nor_pipes_are_opened() {

@@ -3,7 +3,7 @@
 //! It knows no Harness, no Session and no Turn, and decides nothing for them: it starts, reads, writes and ends.
 
 pub mod environment;
-pub(crate) mod folder;
+pub mod folder;
 pub mod lines;
 pub mod lock;
 pub mod process;

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fchown, fstat, statat};
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fchown, fstat, statat},
+    process::{getegid, geteuid},
+};
 use tokio::{process::Command, time};
 
 use super::folder::Folder;
@@ -87,21 +90,26 @@ pub fn make_passable(path: &Path, user: Option<&User>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a private folder for what a Harness has, with those above it. One of another owner is handed over with all that the owner had in it; the one
-/// above it must be the daemon's, so that it is the folder that is meant.
+/// Makes a private folder for what a Harness has, with those above it. One of another owner is handed over with all that the owner had in it, also
+/// back to us where Harnesses have no user of their own any more; the one above it must be the daemon's, so that it is the folder that is meant.
 ///
 /// # Errors
 /// What the system says.
 pub fn make_own(path: &Path, user: Option<&User>) -> io::Result<()> {
     make_private(path)?;
-    let Some(user) = user else { return Ok(()) };
+    let (uid, gid) = match user {
+        Some(user) => (Uid::from_raw(user.uid), Gid::from_raw(user.gid)),
+        None if geteuid().is_root() => (geteuid(), getegid()),
+        // Nobody but root hands anything over.
+        None => return Ok(()),
+    };
     let folder = Folder::open(path)?;
     let stat = fstat(&folder.0)?;
-    if stat.st_uid == user.uid {
+    if stat.st_uid == uid.as_raw() {
         return Ok(());
     }
     // ORDER: what is in it goes first. Until the folder itself is the user's nobody of that user can be in it, and what was broken off begins anew.
-    hand_over(folder, &stat, user, DEPTH)
+    hand_over(folder, &stat, (uid, gid), DEPTH)
 }
 
 /// Writes a private file of a Harness in one piece.
@@ -128,11 +136,11 @@ fn make_private(path: &Path) -> io::Result<()> {
 }
 
 /// Hands over what the owner of a folder has in it, then the folder. What is not that owner's may be a second name of something elsewhere, and stays.
-fn hand_over(Folder(folder): Folder, owned: &Stat, user: &User, depth: usize) -> io::Result<()> {
+fn hand_over(Folder(folder): Folder, owned: &Stat, to: (Uid, Gid), depth: usize) -> io::Result<()> {
     if depth == 0 {
         return Err(io::Error::other(format!("more than {DEPTH} folders lie in each other")));
     }
-    let (uid, gid) = (Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)));
+    let (uid, gid) = (Some(to.0), Some(to.1));
     for entry in Dir::read_from(&folder)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -144,7 +152,7 @@ fn hand_over(Folder(folder): Folder, owned: &Stat, user: &User, depth: usize) ->
             continue;
         }
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => hand_over(Folder::below(&folder, name)?, owned, user, depth - 1)?,
+            FileType::Directory => hand_over(Folder::below(&folder, name)?, owned, to, depth - 1)?,
             _ => chownat(&folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?,
         }
     }
@@ -211,6 +219,19 @@ mod tests {
     }
 
     #[test]
+    fn folders_that_lie_too_deep_in_each_other_are_not_handed_over() {
+        let place = Place::make("deep");
+        let to = (geteuid(), getegid());
+        for (levels, want) in [(DEPTH - 1, true), (DEPTH, false)] {
+            let top = place.0.join(levels.to_string());
+            fs::create_dir_all(top.join(vec!["d"; levels].join("/"))).unwrap();
+            let folder = Folder::open(&top).unwrap();
+            let stat = fstat(&folder.0).unwrap();
+            assert_eq!(hand_over(folder, &stat, to, DEPTH).is_ok(), want, "{levels}");
+        }
+    }
+
+    #[test]
     fn what_was_ours_is_handed_over_without_following_a_link() {
         let user = User { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
         let place = Place::make("handed");
@@ -245,6 +266,9 @@ mod tests {
         std::os::unix::fs::chown(own.join("file"), Some(NOBODY - 1), None).unwrap();
         make_own(&own, Some(&other)).unwrap();
         assert_eq!((has(&own).0, has(&own.join("deep")).0, has(&own.join("file")).0), (12_345, 12_345, NOBODY - 1));
+        // And back to us, where Harnesses have no user of their own any more.
+        make_own(&own, None).unwrap();
+        assert_eq!((has(&own).0, has(&own.join("deep/er/file")).0, has(&own.join("file")).0), (us, us, NOBODY - 1));
         // A link in the place of the folder is refused.
         fs::rename(&own, place.0.join("home/aside")).unwrap();
         symlink(place.0.join("home/aside"), &own).unwrap();

@@ -88,8 +88,10 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
         // Settings with a listener that may not be are none.
         loopback: settings.loopback().ok().flatten().map(|loopback| {
             fine(format!(
-                "{} for `{}`, plain TCP without a peer check: whatever can read the bearer file can call, tools that a model runs included",
-                loopback.address, loopback.name
+                "{} for `{}`, plain TCP without a peer check: whatever can read the bearer file can call, tools that a model runs {}",
+                loopback.address,
+                loopback.name,
+                if settings.harness_user.is_none() { "included" } else { "not included" }
             ))
         }),
     }

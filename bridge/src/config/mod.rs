@@ -323,7 +323,7 @@ impl Settings {
     ///
     /// Why it may not be.
     pub(crate) fn loopback(&self) -> Result<Option<Loopback>, Error> {
-        self.loopback.settle(self.isolation())
+        self.loopback.settle(self.isolation(), self.harness_user.as_deref())
     }
 
     /// Where requests to model providers may go. The operator's own providers are the operator's word.

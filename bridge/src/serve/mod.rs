@@ -292,7 +292,9 @@ async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListen
         tracing::warn!(
             %address,
             principal = loopback.name,
-            "listening on plain TCP: every process of this machine that can read the bearer file can call, a tool that a model runs included"
+            tools_included = settings.harness_user.is_none(),
+            "listening on plain TCP: every process of this machine that can read the bearer file can call, a tool that a model runs included unless \
+             Harnesses have a user of their own"
         );
     }
     Ok(Some(listener))
