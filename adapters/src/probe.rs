@@ -22,6 +22,7 @@ use crate::{
     native::{
         environment::{Environment, Mark},
         process::{self, ExitStatus, Launch},
+        user::{self, User},
     },
 };
 
@@ -182,6 +183,8 @@ fn on_path(name: &str) -> Option<PathBuf> {
 pub(crate) struct Run<'a> {
     /// The keeper's program.
     pub(crate) keeper: &'a Path,
+    /// The user that it runs under.
+    pub(crate) user: Option<&'a User>,
     /// The program.
     pub(crate) program: &'a Path,
     /// The variable that names the folder of its state.
@@ -207,7 +210,7 @@ impl Run<'_> {
     /// # Errors
     /// What went wrong, for a person.
     pub(crate) async fn print(&self, args: &[&str], output: u64) -> Result<String, String> {
-        let folder = Folder::make().map_err(|error| format!("no folder for a probe: {error}"))?;
+        let folder = Folder::make(self.user).map_err(|error| format!("no folder for a probe: {error}"))?;
         let launch = Launch {
             keeper: self.keeper.to_owned(),
             program: self.program.to_owned(),
@@ -216,6 +219,7 @@ impl Run<'_> {
             environment: Environment::base(&folder.0, &folder.0).set(self.home, &folder.0),
             mark: Mark::new("probe", &Uuid::now_v7().simple().to_string()),
             grace: GRACE,
+            user: self.user.cloned(),
         };
         let mut process = process::spawn(launch).map_err(|error| error.to_string())?;
         drop(process.stdin);
@@ -245,10 +249,12 @@ impl Run<'_> {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn make() -> io::Result<Self> {
+    fn make(user: Option<&User>) -> io::Result<Self> {
         let path = env::temp_dir().join(format!("runtime-bridge-probe-{}", Uuid::now_v7().simple()));
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path.canonicalize()?))
+        let folder = Self(path.canonicalize()?);
+        user::make_own(&folder.0, user)?;
+        Ok(folder)
     }
 }
 

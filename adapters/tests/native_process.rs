@@ -42,6 +42,7 @@ fn folder() -> PathBuf {
 fn launch(script: &str) -> Launch {
     let folder = folder();
     Launch {
+        user: None,
         keeper: env!("CARGO_BIN_EXE_runtime-bridge-keeper").into(),
         program: "/bin/sh".into(),
         args: vec!["-c".into(), script.into()],

@@ -11,6 +11,10 @@
 //! agent's end for its own: the same exit code, or the same signal. 127 and 126 say that the program was not found
 //! or could not be run, 125 that the keeper itself could not work.
 //!
+//! `runtime-bridge-keeper as <uid>:<gid>[:<group>,…] <folder> [<program> [args…]]` gives up root for this user, enters the
+//! folder and becomes the program; without one it ends with 0, so that it can be asked whether the user may enter. A keeper
+//! starts itself so to have its agent under another user, who can then neither signal nor read the keeper (R-SEC-1).
+//!
 //! LIMIT: a signal that kills the keeper itself cannot be caught without unsafe code. The daemon therefore gives it
 //! a process group of its own (a Ctrl-C in a terminal does not reach it) and ends what is left by the mark in the
 //! environment when a keeper dies of a signal. The inherited number of the life line stays open in the agent; a
@@ -35,6 +39,7 @@ use rustix::{
         pidfd_open, set_child_subreaper, set_dumpable_behavior, wait,
     },
     stdio::{dup2_stdin, dup2_stdout},
+    thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 
 /// What the leftovers of an agent that ended by itself get between TERM and KILL.
@@ -47,7 +52,11 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 fn main() -> ExitCode {
-    let Some(order) = Order::read(std::env::args_os().skip(1)) else {
+    let mut args = std::env::args_os().skip(1).peekable();
+    if args.next_if(|first| first == "as").is_some() {
+        return go_on_as(args);
+    }
+    let Some(order) = Order::read(args) else {
         return refuse(FAILED, "usage: runtime-bridge-keeper <life-fd> <grace-ms> <program> [args…]");
     };
     if let Err(error) = set_child_subreaper(Some(getpid())) {
@@ -81,6 +90,46 @@ fn main() -> ExitCode {
 fn refuse(code: u8, why: impl Display) -> ExitCode {
     eprintln!("runtime-bridge-keeper: {why}");
     ExitCode::from(code)
+}
+
+/// Goes on as another user. There is one thread, so what is set for it is set for the process.
+fn go_on_as(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let user = args.next().and_then(|text| User::read(text.to_str()?));
+    let (Some(User { uid, gid, groups }), Some(folder)) = (user, args.next()) else {
+        return refuse(FAILED, "usage: runtime-bridge-keeper as <uid>:<gid>[:<group>,…] <folder> [<program> [args…]]");
+    };
+    // ORDER: who is no root any more can change no groups.
+    let switched = set_thread_groups(&groups)
+        .and_then(|()| set_thread_res_gid(gid, gid, gid))
+        .and_then(|()| set_thread_res_uid(uid, uid, uid));
+    if let Err(error) = switched {
+        return refuse(NOT_EXECUTABLE, format_args!("could not become uid {uid}, gid {gid}: {error}"));
+    }
+    if let Err(error) = std::env::set_current_dir(&folder) {
+        return refuse(NOT_EXECUTABLE, format_args!("could not enter {} as uid {uid}: {error}", folder.display()));
+    }
+    let Some(program) = args.next() else { return ExitCode::SUCCESS };
+    let error = Command::new(&program).args(args).exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    refuse(code, format_args!("could not start {} as uid {uid}: {error}", program.display()))
+}
+
+struct User {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl User {
+    fn read(text: &str) -> Option<Self> {
+        // The highest number stands for "as it was", and root for nothing that would be given up.
+        let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number != u32::MAX);
+        let mut parts = text.splitn(3, ':');
+        let uid = Uid::from_raw(parts.next().and_then(number).filter(|uid| *uid != 0)?);
+        let gid = Gid::from_raw(parts.next().and_then(number)?);
+        let groups = parts.next().map(|groups| groups.split(',').map(|group| number(group).map(Gid::from_raw)));
+        Some(Self { uid, gid, groups: groups.into_iter().flatten().collect::<Option<_>>()? })
+    }
 }
 
 struct Order {

@@ -4,15 +4,19 @@
 
 use std::{
     borrow::Cow,
-    fs::{self, File},
+    ffi::OsString,
+    fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::harness::{Finish, HistoryFault, NativeEnd, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};
+use crate::{
+    harness::{Finish, HistoryFault, NativeEnd, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume},
+    native::folder::Folder,
+};
 
 /// LIMIT: bytes of one line; a longer one holds no text that anybody here looks for.
 const MAX_ROW: u64 = 64 << 20;
@@ -76,26 +80,21 @@ impl Row<'_> {
     }
 }
 
-/// Where a history stands, whatever the directory was. A link to one is none.
-fn find(home: &Path, session: &str) -> io::Result<Option<PathBuf>> {
-    let folders = match fs::read_dir(home.join("projects")) {
-        Ok(folders) => folders,
+/// A history, whatever the directory was. A link to one is none.
+fn find(home: &Path, session: &str) -> io::Result<Option<File>> {
+    let projects = match Folder::open(home).and_then(|home| home.folder("projects")) {
+        Ok(projects) => projects,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let name = format!("{session}.jsonl");
-    for folder in folders {
-        let file = folder?.path().join(&name);
-        if fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()) {
-            return Ok(Some(file));
-        }
-    }
-    Ok(None)
+    let file_in = |project: OsString| projects.folder(project).and_then(|project| project.file(&name)).ok();
+    Ok(projects.names()?.into_iter().find_map(file_in))
 }
 
 /// Gives each line to `look`, until it says that it has seen enough. A line that is cut or no row is passed over.
-fn rows(file: &Path, mut look: impl FnMut(&str, Row<'_>) -> bool) -> io::Result<()> {
-    let mut lines = BufReader::new(File::open(file)?);
+fn rows(file: File, mut look: impl FnMut(&str, Row<'_>) -> bool) -> io::Result<()> {
+    let mut lines = BufReader::new(file);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -121,7 +120,7 @@ pub(super) fn check(home: &Path, resume: &Resume) -> Result<(), HistoryFault> {
     let file = find(home, id).map_err(|_| HistoryFault::Corrupt)?.ok_or(HistoryFault::Missing)?;
     let (mut first, mut foreign) = (true, false);
     let (mut began, mut found) = (false, resume.last_turn.is_none());
-    let looked = rows(&file, |_, row| {
+    let looked = rows(file, |_, row| {
         if let Some(session) = row.session.as_deref().filter(|_| first) {
             foreign = session != id;
             first = false;
@@ -156,7 +155,7 @@ struct Told {
 fn tell(home: &Path, session: &str, turn: &str) -> Option<Told> {
     let file = find(home, session).ok()??;
     let mut told = Told::default();
-    rows(&file, |text, row| {
+    rows(file, |text, row| {
         told.structured |= text.contains(STRUCTURED);
         if let Some(input) = row.input() {
             told.began |= input == turn;
@@ -223,6 +222,8 @@ pub(super) fn ending(home: &Path, session: &str, turn: &str, shown: &[String]) -
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::PathBuf};
+
     use super::*;
 
     const SESSION: &str = "0b0e7c1a-4a39-4b6c-8f6e-3f9b8f0f2d11";

@@ -51,10 +51,14 @@ fn is_program(path: &Path) -> bool {
 
 /// Asks the program for its version.
 pub(super) async fn probe(settings: &Settings, program: PathBuf) -> Found {
-    match (Run { keeper: &settings.keeper, program: &program, home: HOME, limit: settings.limits.probe })
-        .version()
-        .await
-    {
+    let run = Run {
+        keeper: &settings.keeper,
+        user: settings.user.as_ref(),
+        program: &program,
+        home: HOME,
+        limit: settings.limits.probe,
+    };
+    match run.version().await {
         Ok(version) => Found { program: Some(program), version: Some(version), trouble: None },
         Err(trouble) => {
             let package = SOUGHT.package;

@@ -1,10 +1,7 @@
 //! From a launch to a ready Executor: the folders, the look at a schema, the process, `initialize` (R-PRE-1, R-PRE-2, R-PRE-4). No model input is
 //! sent. Whatever fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,6 +20,7 @@ use crate::{
     harness::{Executor, HistoryFault, Launch, Placement, PrepareError},
     native::{
         environment::Environment,
+        folder,
         lock::LockError,
         process::{self, ExitStatus},
     },
@@ -67,11 +65,12 @@ pub(super) async fn prepare(
     let request =
         config::initialize(configuration).map_err(|refused| unstarted("configuration", refused.to_string()))?;
     if directory != empty {
-        start::still_there(directory).map_err(|message| unstarted("workspace", message))?;
+        start::still_there(directory, settings).await.map_err(|message| unstarted("workspace", message))?;
     }
     let (user, state) = (launch.home.join("user"), state(&launch.home));
     let folders = Folders { user: &user, state: &state, temporary: &launch.temporary };
-    make_folders([&*user, &*state, &*empty])
+    start::make_folders([&*user, &*state, &*empty], settings)
+        .await
         .map_err(|error| unstarted("spawn", format!("make the folders of claude: {error}")))?;
     let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
         history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
@@ -86,18 +85,19 @@ pub(super) async fn prepare(
         environment,
         mark: launch.mark.clone(),
         grace: settings.limits.term_grace,
+        user: settings.user.clone(),
     };
     if let Some(schema) = &configuration.controls.output_schema {
         let schema =
             admission::output_schema(schema).map_err(|refused| unstarted("configuration", refused.to_string()))?;
         if let Some(arguments) = config::schema_check(&schema) {
-            let apart = launch.temporary.join("schema");
-            make_folders([&*apart]).map_err(|error| unstarted("schema", error.to_string()))?;
+            let apart = launch.home.join("schema");
+            start::make_folders([&*apart], settings).await.map_err(|error| unstarted("schema", error.to_string()))?;
             let folders = Folders { state: &apart, ..folders };
             let environment = config::environment(configuration, &inventory, folders, None);
             let looked = look_at_schema(process(arguments, &empty, environment), settings).await;
             // What it has left there nobody needs; the Session's end removes what stays.
-            let _ = fs::remove_dir_all(&apart);
+            let _ = folder::remove_all(&apart);
             looked?;
         }
     }
@@ -161,10 +161,6 @@ fn as_root(failed: PrepareError) -> PrepareError {
         true => PrepareError { message: format!("{ROOT} {}", declaration::QUALIFIED), ..failed },
         false => failed,
     }
-}
-
-fn make_folders<const N: usize>(folders: [&Path; N]) -> io::Result<()> {
-    folders.into_iter().try_for_each(start::make_folder)
 }
 
 /// Has Claude Code itself look at a schema of final answers, in a process that does nothing else.

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -15,7 +14,10 @@ use serde_json::value::RawValue;
 use super::admission;
 use crate::{
     harness::{Configuration, Isolation},
-    native::environment::{MARK_VARIABLE, Mark},
+    native::{
+        environment::{MARK_VARIABLE, Mark},
+        folder::small_text,
+    },
 };
 
 /// The provider's name in Codex. It is in no file, since a definition of the same name there would be merged into ours.
@@ -344,6 +346,9 @@ pub(super) fn sandbox(isolation: Isolation, nowhere: bool) -> (&'static str, &'s
     }
 }
 
+/// LIMIT: bytes of the file that leads from a linked work tree to its repository.
+const MAX_LINK: u64 = 64 << 10;
+
 /// Every folder under which Codex may look up the trust of a directory: itself, each folder above it that holds a repository, and the main
 /// repository of a linked work tree. Without an entry a writable sandbox makes Codex trust the repository and run what its configuration says.
 fn trust_keys(directory: &Path) -> Vec<PathBuf> {
@@ -355,7 +360,7 @@ fn trust_keys(directory: &Path) -> Vec<PathBuf> {
         }
         keys.push(folder.to_owned());
         // A linked work tree has a file: "gitdir: <main>/.git/worktrees/<name>".
-        let main = fs::read_to_string(&git).ok().and_then(|text| {
+        let main = small_text(&git, MAX_LINK).ok().and_then(|text| {
             let gitdir = folder.join(text.strip_prefix("gitdir:")?.trim());
             let root =
                 gitdir.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == ".git"))?.parent()?;

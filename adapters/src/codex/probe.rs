@@ -41,7 +41,13 @@ fn native_program(package: &Path) -> Option<PathBuf> {
 }
 
 fn run<'a>(settings: &'a Settings, program: &'a Path) -> Run<'a> {
-    Run { keeper: &settings.keeper, program, home: "CODEX_HOME", limit: settings.limits.probe }
+    Run {
+        keeper: &settings.keeper,
+        user: settings.user.as_ref(),
+        program,
+        home: "CODEX_HOME",
+        limit: settings.limits.probe,
+    }
 }
 
 /// Asks the program for its version and, where its sandbox is to be used, tries it.

@@ -24,6 +24,7 @@ use crate::{
         lock::LockError,
         process::{self},
         rpc::{self, Message, RpcError},
+        user,
     },
     owner::{Opening, Step, Trouble, start, unstarted},
     probe::Found,
@@ -57,7 +58,7 @@ pub(super) async fn prepare(
     let empty = launch.home.join("empty");
     let models = match on_workspace {
         true => None,
-        false => models(&launch, bundled).await.map_err(|message| unstarted("models", message))?,
+        false => models(&launch, bundled, settings).await.map_err(|message| unstarted("models", message))?,
     };
     let place = match &launch.configuration.placement {
         Placement::Workspace { directory, .. } => Place::Workspace(launch.workspace.as_deref().unwrap_or(directory)),
@@ -76,10 +77,11 @@ pub(super) async fn prepare(
         launch.configuration.controls.output_schema.as_deref().map(admission::output_schema).transpose();
     let output_schema = output_schema.map_err(|refused| unstarted("configuration", refused.to_string()))?;
     if let Place::Workspace(workspace) = place {
-        start::still_there(workspace).map_err(|message| unstarted("workspace", message))?;
+        start::still_there(workspace, settings).await.map_err(|message| unstarted("workspace", message))?;
     }
-    let home =
-        write_home(&launch, place).map_err(|error| unstarted("spawn", format!("write the home of codex: {error}")))?;
+    let home = write_home(&launch, place, settings)
+        .await
+        .map_err(|error| unstarted("spawn", format!("write the home of codex: {error}")))?;
     let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
         history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
         ..unstarted("session", error.to_string())
@@ -98,6 +100,7 @@ pub(super) async fn prepare(
         environment,
         mark: launch.mark.clone(),
         grace: settings.limits.term_grace,
+        user: settings.user.clone(),
     };
     let opening = Opening::start("codex", settings, &launch, process, wire::is_read)
         .await
@@ -128,27 +131,30 @@ pub(super) fn codex_home(home: &Path) -> PathBuf {
 }
 
 /// Makes the private folders and the start-up file. A file of an earlier start is replaced: Codex writes into it.
-fn write_home(launch: &Launch, place: Place<'_>) -> io::Result<PathBuf> {
-    let home = codex_home(&launch.home);
-    start::make_folder(&home)?;
-    start::make_folder(&launch.home.join("user"))?;
-    if let Place::Nowhere { directory, .. } = place {
-        start::make_folder(directory)?;
-    }
-    start::write_file(&home.join("config.toml"), &config::start_up_file(&launch.mark, place.is_nowhere()))?;
+async fn write_home(launch: &Launch, place: Place<'_>, settings: &Settings) -> io::Result<PathBuf> {
+    let (home, user) = (codex_home(&launch.home), launch.home.join("user"));
+    let nowhere = match place {
+        Place::Nowhere { directory, .. } => Some(directory),
+        Place::Workspace(_) => None,
+    };
+    start::make_folders([&*home, &*user].into_iter().chain(nowhere), settings).await?;
+    let text = config::start_up_file(&launch.mark, place.is_nowhere());
+    user::write_own(&home.join("config.toml"), &text, settings.user.as_ref())?;
     Ok(home)
 }
 
 /// Writes the catalogue in which the Session's model has no native tools; none where the bundled one does not name it.
-async fn models(launch: &Launch, bundled: Catalogue<'_>) -> Result<Option<PathBuf>, String> {
+async fn models(launch: &Launch, bundled: Catalogue<'_>, settings: &Settings) -> Result<Option<PathBuf>, String> {
     let bundled = bundled.await?;
     let (model, home) = (launch.configuration.model.clone(), launch.home.clone());
+    let user = settings.user.clone();
     let work = move || {
         let changed = catalogue::without_tools(&bundled, &model)
             .map_err(|error| format!("the catalogue of models cannot be read: {error}"))?;
         let Some(text) = changed else { return Ok(None) };
         let path = home.join("models.json");
-        start::write_file(&path, &text).map_err(|error| format!("write the catalogue of models: {error}"))?;
+        user::write_own(&path, &text, user.as_ref())
+            .map_err(|error| format!("write the catalogue of models: {error}"))?;
         Ok(Some(path))
     };
     // It is as long as a book.

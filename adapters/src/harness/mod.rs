@@ -105,9 +105,10 @@ pub trait Harness: fmt::Debug + Send + Sync {
 pub struct Launch {
     /// Id of the Executor: goes into the mark of its processes.
     pub executor_id: String,
-    /// Private folder of the Session for native state, mode 0700, made by the daemon; outside of the temp folder.
+    /// Folder of the Session for native state, made by the daemon and its own, also where the Harness has another user: who is given folders in it;
+    /// outside of the temp folder.
     pub home: PathBuf,
-    /// Private folder for temporary files of the native process, made by the daemon.
+    /// Private folder for temporary files of the native process, made by the daemon and given to the user of the Harness.
     pub temporary: PathBuf,
     /// Canonical directory of the workspace; none under the placement `none`.
     pub workspace: Option<PathBuf>,

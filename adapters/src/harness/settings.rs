@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Isolation, Timing};
-use crate::native::lines::Room;
+use crate::native::{lines::Room, user::User};
 
 /// How a Harness is run on this machine; the operator's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Settings {
     pub program: Option<PathBuf>,
     /// The keeper's program.
     pub keeper: PathBuf,
+    /// The user that it runs under; none is the daemon's own (R-SEC-1).
+    pub user: Option<User>,
     /// Who isolates it (R-PLC-1).
     pub isolation: Isolation,
     /// Whether the project's own configuration is loaded (R-PLC-1). Refused for a Session whose Executor holds a model key.
@@ -38,6 +40,7 @@ impl Settings {
         Self {
             program: None,
             keeper,
+            user: None,
             isolation,
             trust_workspace: false,
             gateway: false,

@@ -1,19 +1,17 @@
 //! What every adapter does on the way to a ready Executor.
 
-use std::{
-    fs, io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::Path,
-    process as own,
-    time::Duration,
-};
+use std::{io, path::Path, process as own, time::Duration};
 
 use tokio::time::{self, Instant};
 
-use crate::native::{
-    lock::{Lock, LockError},
-    process::Control,
-    tree::{self, ProcessId},
+use crate::{
+    harness::Settings,
+    native::{
+        lock::{Lock, LockError},
+        process::Control,
+        tree::{self, ProcessId},
+        user,
+    },
 };
 
 /// LIMIT: how long an earlier holder may take to let go of it.
@@ -32,28 +30,27 @@ pub(crate) async fn lock(path: &Path) -> Result<Lock, LockError> {
 }
 
 /// A workspace is a canonical path, resolved once (R-ASG-3): where a link has taken the place of one of its parts, what is there now was never
-/// bound.
-pub(crate) fn still_there(workspace: &Path) -> Result<(), String> {
+/// bound. The user of the Harness must be able to work there (R-SEC-1); what it may write is between it and the workspace.
+pub(crate) async fn still_there(workspace: &Path, settings: &Settings) -> Result<(), String> {
     match workspace.canonicalize() {
-        Ok(now) if now != workspace => Err("a link has taken the place of the workspace".to_owned()),
-        Ok(now) if !now.is_dir() => Err("the workspace is not a directory any more".to_owned()),
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("the workspace cannot be reached: {error}")),
+        Ok(now) if now != workspace => return Err("a link has taken the place of the workspace".to_owned()),
+        Ok(now) if !now.is_dir() => return Err("the workspace is not a directory any more".to_owned()),
+        Ok(_) => {}
+        Err(error) => return Err(format!("the workspace cannot be reached: {error}")),
+    }
+    match &settings.user {
+        Some(user) => user.enter(&settings.keeper, workspace).await,
+        None => Ok(()),
     }
 }
 
-/// Makes a private folder and those above it.
-pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().mode(0o700).recursive(true).create(path)
-}
-
-/// Writes a private file in one piece.
-pub(crate) fn write_file(path: &Path, text: &str) -> io::Result<()> {
-    let fresh = path.with_added_extension("new");
-    let mut options = fs::File::options();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    io::Write::write_all(&mut file, text.as_bytes())?;
-    fs::rename(fresh, path)
+/// Makes private folders of the Harness, and those above them.
+pub(crate) async fn make_folders(paths: impl IntoIterator<Item = &Path>, settings: &Settings) -> io::Result<()> {
+    let paths: Vec<_> = paths.into_iter().map(Path::to_owned).collect();
+    let user = settings.user.clone();
+    let work = move || paths.iter().try_for_each(|path| user::make_own(path, user.as_ref()));
+    // One that is handed over may hold much.
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(io::Error::other("the folders were not made")))
 }
 
 /// The keeper as a process that cannot be mistaken for a later one of the same number (R-SEC-1). None when it is gone.

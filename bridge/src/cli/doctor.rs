@@ -19,7 +19,7 @@ pub(crate) struct DoctorReport {
     pub(crate) keeper: Finding,
     /// What the peer check of the socket holds (R-SEC-1).
     pub(crate) peer_check: Finding,
-    /// What Harnesses and what they run may do as the daemon's own uid (R-SEC-1).
+    /// Whom Harnesses run under, and what they and what they run can reach so (R-SEC-1).
     pub(crate) uid: Finding,
     /// Whether the gateway keeps model keys away from Harnesses (R-SEC-3).
     pub(crate) gateway: Finding,
@@ -58,7 +58,7 @@ pub(crate) struct Finding {
 impl DoctorReport {
     /// Whether the daemon can start here and run at least one Harness.
     pub(crate) fn is_healthy(&self) -> bool {
-        let findings = [&self.isolation, &self.socket, &self.state_dir, &self.keeper, &self.peer_check];
+        let findings = [&self.isolation, &self.socket, &self.state_dir, &self.keeper, &self.peer_check, &self.uid];
         self.harnesses.iter().any(|harness| harness.unusable.is_none())
             && findings.iter().all(|finding| finding.problem.is_none())
     }

@@ -1,7 +1,6 @@
 //! Looks at this machine as `serve` would, without starting or changing anything of it.
 
 use std::{
-    fs,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
 };
@@ -9,11 +8,12 @@ use std::{
 use adapters::{
     claude_code,
     harness::{Availability, Declaration, Isolation, Proved},
+    native::user::User,
 };
 
 use super::doctor::{DoctorReport, Finding, HarnessFound};
 use crate::{
-    config::Settings,
+    config::{self, Settings},
     serve::{self, Harnesses},
     service,
 };
@@ -53,11 +53,15 @@ fn names(of: &[Proved]) -> Vec<String> {
 /// What `doctor` tells.
 pub(super) async fn examine(settings: &Settings) -> DoctorReport {
     let keeper = serve::keeper(settings);
-    let hosted = Harnesses::new(settings, keeper.as_ref().map_or_else(|_| PathBuf::new(), Clone::clone));
+    let user = settings.harness_user();
+    let uid = users(settings, &user, keeper.as_deref().ok()).await;
+    let user = user.ok().flatten();
+    let is_root = user.is_none() && rustix::process::geteuid().is_root();
+    let hosted = Harnesses::new(settings, keeper.as_ref().map_or_else(|_| PathBuf::new(), Clone::clone), user);
     let mut harnesses = Vec::new();
     for harness in hosted.by_kind().values() {
         let declared = harness.declare().await;
-        harnesses.push(found(declared, rustix::process::geteuid().is_root(), settings.gateway));
+        harnesses.push(found(declared, is_root, settings.gateway));
     }
     hosted.drained().await;
     DoctorReport {
@@ -75,7 +79,7 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
             let problem = "tools that a model runs can call the bridge; set `refuse_tools` to true";
             Finding { value: "off".into(), problem: Some(problem.into()) }
         },
-        uid: fine(same_uid(rustix::process::geteuid().as_raw(), settings.isolation(), attaching().as_deref())),
+        uid,
         gateway: fine(if settings.gateway {
             "on: no Harness holds a model key"
         } else {
@@ -84,8 +88,10 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
         // Settings with a listener that may not be are none.
         loopback: settings.loopback().ok().flatten().map(|loopback| {
             fine(format!(
-                "{} for `{}`, plain TCP without a peer check: whatever can read the bearer file can call, tools that a model runs included",
-                loopback.address, loopback.name
+                "{} for `{}`, plain TCP without a peer check: whatever can read the bearer file can call, tools that a model runs {}",
+                loopback.address,
+                loopback.name,
+                if settings.harness_user.is_none() { "included" } else { "not included" }
             ))
         }),
     }
@@ -129,23 +135,40 @@ fn fine(value: impl std::fmt::Display) -> Finding {
     Finding { value: value.to_string(), problem: None }
 }
 
-/// What it means that Harnesses have the daemon's uid: there is no other one for them yet (R-SEC-1).
-fn same_uid(uid: u32, isolation: Isolation, attaching: Option<&str>) -> String {
-    let reach = match isolation {
-        Isolation::Native => "the sandbox keeps what a model runs from writing elsewhere, and not from reading",
-        // Root may attach to whatever it likes.
-        Isolation::Outer if uid != 0 && attaching.is_some_and(|scope| scope != "0") => {
-            "what a model runs can read the state, key files and the daemon's environment"
+/// Whom Harnesses run under, and what that keeps from them (R-SEC-1).
+async fn users(settings: &Settings, user: &Result<Option<User>, config::Error>, keeper: Option<&Path>) -> Finding {
+    let own = rustix::process::geteuid().as_raw();
+    match user {
+        Ok(None) => fine(same_uid(own, settings.isolation())),
+        Ok(Some(user)) => {
+            let mut finding = fine(format!(
+                "{own}, and Harnesses have uid {}, gid {}: what a model runs reaches neither the daemon and the keepers nor journal, events and key \
+                 files; it reaches the homes and processes of other Sessions, which have that uid too",
+                user.uid, user.gid
+            ));
+            // The state itself is made passable at the start.
+            if let (Some(keeper), Some(above)) = (keeper, settings.state.parent().filter(|above| above.is_dir())) {
+                finding.problem = user.enter(keeper, above).await.err();
+            }
+            finding
         }
-        Isolation::Outer => "what a model runs can read the state, key files, and the daemon's environment and memory",
-    };
-    format!("{uid}, which Harnesses have too: {reach}; docs/security.md says more")
+        Err(error) => Finding { value: own.to_string(), problem: Some(format!("could not {error}")) },
+    }
 }
 
-/// Who may attach to a process of the same uid; nothing where the system does not restrict it.
-fn attaching() -> Option<String> {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
-    Some(scope.trim().to_owned())
+/// What it means that Harnesses have the daemon's uid.
+fn same_uid(uid: u32, isolation: Isolation) -> String {
+    let reach = match (isolation, uid) {
+        (Isolation::Native, _) => "the sandbox keeps what a model runs from writing elsewhere, and not from reading",
+        // Root may read whatever it likes.
+        (Isolation::Outer, 0) => {
+            "what a model runs can read the state, key files, and the daemon's environment and memory; `harness_user` gives Harnesses another user"
+        }
+        (Isolation::Outer, _) => {
+            "what a model runs can read the state and key files; a daemon that is root can give Harnesses another user (`harness_user`)"
+        }
+    };
+    format!("{uid}, which Harnesses have too: {reach}; docs/security.md says more")
 }
 
 fn isolation(settings: &Settings) -> Finding {
@@ -206,15 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_same_uid_can_reach_depends_on_isolation_and_system() {
-        for (uid, isolation, attaching, memory, reading) in [
-            (1000, Isolation::Outer, Some("1"), false, true),
-            (1000, Isolation::Outer, Some("0"), true, true),
-            (1000, Isolation::Outer, None, true, true),
-            (0, Isolation::Outer, Some("1"), true, true),
-            (1000, Isolation::Native, None, false, false),
+    fn what_the_same_uid_can_reach_depends_on_isolation_and_root() {
+        for (uid, isolation, memory, reading) in [
+            (1000, Isolation::Outer, false, true),
+            (0, Isolation::Outer, true, true),
+            (1000, Isolation::Native, false, false),
         ] {
-            let told = same_uid(uid, isolation, attaching);
+            let told = same_uid(uid, isolation);
             assert!(told.starts_with(&format!("{uid}, ")), "{told}");
             assert_eq!((told.contains("memory"), told.contains("key files")), (memory, reading), "{told}");
         }

@@ -61,6 +61,7 @@ pub async fn main() -> ExitCode {
 }
 
 async fn serve(overrides: Overrides) -> ExitCode {
+    serve::keep_memory_private();
     let settings = match Settings::load(overrides) {
         Ok(settings) => settings,
         Err(error) => return fail(&error, CONFIGURATION),
@@ -134,6 +135,7 @@ async fn release(arguments: release::ReleaseArgs) -> ExitCode {
 
 /// Hosts a daemon in this process for one `run`.
 async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
+    serve::keep_memory_private();
     let text = |error: &dyn std::fmt::Display| format!("could not {error}");
     let mut settings = Settings::load(Overrides {
         state: Some(hosting.state_dir),
@@ -146,6 +148,8 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     .map_err(|error| text(&error))?;
     settings.trust_workspace = Some(hosting.trust_workspace);
     settings.allow_origins.extend(hosting.provider.parse().ok().as_ref().and_then(Origin::of));
+    // Who calls `run` has its Harness run as itself; the daemon's Harnesses are another matter.
+    settings.harness_user = None;
     // The listener is that of a `serve`.
     settings.loopback = AskedLoopback::default();
     // `run` itself decides about its one Turn; whatever it leaves behind nobody waits for.

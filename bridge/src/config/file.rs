@@ -24,6 +24,7 @@ pub(super) struct File {
     allowed_uids: Option<Vec<u32>>,
     operator_uids: Option<Vec<u32>>,
     refuse_tools: Option<bool>,
+    harness_user: Option<String>,
     #[serde(default)]
     workspace_roots: Vec<PathBuf>,
     isolation: Option<String>,
@@ -141,6 +142,7 @@ impl File {
             allowed_uids: self.allowed_uids.unwrap_or_else(|| vec![places::uid()]),
             operator_uids: self.operator_uids.unwrap_or_else(|| vec![places::uid()]),
             refuse_tools: self.refuse_tools.unwrap_or(true),
+            harness_user: self.harness_user,
             workspace_roots: self.workspace_roots,
             isolation: self.isolation.as_deref().map(isolation_of).transpose()?,
             trust_workspace: self.trust_workspace,

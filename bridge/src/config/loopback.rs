@@ -47,8 +47,8 @@ impl Asked {
         self
     }
 
-    /// The listener, where an address is named.
-    pub(super) fn settle(&self, isolation: Isolation) -> Result<Option<Loopback>, Error> {
+    /// The listener, where an address is named, beside Harnesses that run so; they may have a user of their own.
+    pub(super) fn settle(&self, isolation: Isolation, user: Option<&str>) -> Result<Option<Loopback>, Error> {
         let Some(address) = &self.address else { return Ok(None) };
         let key = "loopback.address";
         let address: SocketAddr =
@@ -62,9 +62,9 @@ impl Asked {
         if !(1..=128).contains(&name.len()) || !name.bytes().all(fits) {
             return Err(value("loopback.name", "a name has 1 to 128 bytes of [A-Za-z0-9._-]"));
         }
-        if isolation == Isolation::Outer && !self.yes_tools_can_call {
+        if isolation == Isolation::Outer && user.is_none() && !self.yes_tools_can_call {
             let text = "a tool that a model runs under `isolation = \"outer\"` has the daemon's own uid, can read the bearer file and call this listener; \
-                        say --yes-tools-can-call (or set it to true) where that is meant";
+                        say --yes-tools-can-call (or set it to true) where that is meant, or give Harnesses a user of their own with `harness_user`";
             return Err(value("loopback.yes_tools_can_call", text));
         }
         let Some(file) = &self.bearer_file else {
@@ -144,7 +144,7 @@ mod tests {
 
     #[track_caller]
     fn refused(asked: &Asked, isolation: Isolation, want: &str) {
-        let error = asked.settle(isolation).unwrap_err().to_string();
+        let error = asked.settle(isolation, None).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     }
 
@@ -159,16 +159,16 @@ mod tests {
             refused(&asked(address, good.clone()), Isolation::Native, "address and a port");
         }
         for address in ["127.0.0.1:0", "127.8.8.8:1", "[::1]:7480"] {
-            assert_eq!(asked(address, good.clone()).settle(Isolation::Native).unwrap().unwrap().name, "loopback");
+            assert_eq!(asked(address, good.clone()).settle(Isolation::Native, None).unwrap().unwrap().name, "loopback");
         }
-        assert!(Asked::default().settle(Isolation::Outer).unwrap().is_none());
+        assert!(Asked::default().settle(Isolation::Outer, None).unwrap().is_none());
     }
 
     #[test]
     fn a_bearer_file_is_private_and_no_link() {
         use secrecy::ExposeSecret as _;
         let folder = Folder::new();
-        let native = |file: PathBuf| asked("127.0.0.1:0", Some(file)).settle(Isolation::Native);
+        let native = |file: PathBuf| asked("127.0.0.1:0", Some(file)).settle(Isolation::Native, None);
         for mode in [0o640, 0o604, 0o660, 0o644, 0o610] {
             let error = native(folder.file("secret-1", mode)).unwrap_err().to_string();
             assert!(error.contains("0600") && !error.contains("secret-1"), "{error}");
@@ -192,8 +192,10 @@ mod tests {
         let folder = Folder::new();
         let mut asked = asked("127.0.0.1:0", Some(folder.file("secret-1", 0o600)));
         refused(&asked, Isolation::Outer, "--yes-tools-can-call");
+        // Tools that have another user cannot read the file.
+        asked.settle(Isolation::Outer, Some("agents")).unwrap().unwrap();
         asked.yes_tools_can_call = true;
-        asked.settle(Isolation::Outer).unwrap().unwrap();
+        asked.settle(Isolation::Outer, None).unwrap().unwrap();
         for name in ["", "uid:0", "a b", &"x".repeat(129)] {
             asked.name = Some(name.into());
             refused(&asked, Isolation::Outer, "loopback.name");

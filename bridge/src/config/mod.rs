@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use adapters::harness::{Isolation, ModelProvider};
+use adapters::{
+    harness::{Isolation, ModelProvider},
+    native::user::User,
+};
 use secrecy::SecretString;
 
 use crate::gateway::{Guard, Origin, StreamLimits};
@@ -17,6 +20,7 @@ mod file;
 mod logs;
 mod loopback;
 mod places;
+mod user;
 
 pub(crate) use logs::LogFormat;
 pub(crate) use loopback::{Asked as AskedLoopback, Loopback};
@@ -35,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) operator_uids: Vec<u32>,
     /// Whether a peer that descends from a Harness is refused (R-SEC-1).
     pub(crate) refuse_tools: bool,
+    /// Whom Harnesses run under, as it was asked for; none is the daemon's own user.
+    pub(crate) harness_user: Option<String>,
     /// Directories below which a workspace may lie.
     pub(crate) workspace_roots: Vec<PathBuf>,
     /// Who isolates a Harness; `None` decides by whether this is a container.
@@ -151,6 +157,9 @@ pub(crate) struct Overrides {
     /// Directory below which workspaces may lie; may be repeated.
     #[arg(long = "workspace-root", env = "RUNTIME_BRIDGE_WORKSPACE_ROOTS", value_delimiter = ':', value_name = "DIR")]
     pub(crate) workspace_roots: Vec<PathBuf>,
+    /// User under whom Harnesses run, by name, by number or as `uid:gid`; the daemon must be root [default: the daemon's own].
+    #[arg(long, env = "RUNTIME_BRIDGE_HARNESS_USER", value_name = "USER")]
+    pub(crate) harness_user: Option<String>,
     /// Who isolates Harnesses: `outer` or `native`.
     #[arg(long, env = "RUNTIME_BRIDGE_ISOLATION", value_name = "WHO")]
     pub(crate) isolation: Option<String>,
@@ -239,6 +248,7 @@ impl Settings {
             state,
             socket,
             workspace_roots,
+            harness_user,
             isolation,
             codex,
             claude_code,
@@ -260,6 +270,7 @@ impl Settings {
         if !workspace_roots.is_empty() {
             self.workspace_roots = workspace_roots;
         }
+        self.harness_user = harness_user.or(self.harness_user);
         if let Some(text) = isolation {
             self.isolation = Some(isolation_of(&text)?);
         }
@@ -291,6 +302,15 @@ impl Settings {
         self.isolation.unwrap_or_else(|| if places::is_container() { Isolation::Outer } else { Isolation::Native })
     }
 
+    /// The user under whom Harnesses run, where it is another one than the daemon's. The system is asked anew.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not be.
+    pub(crate) fn harness_user(&self) -> Result<Option<User>, Error> {
+        self.harness_user.as_deref().map(user::resolve).transpose()
+    }
+
     /// Whether a Harness loads the project's own configuration: where it holds no key that such a configuration could send elsewhere, and somebody
     /// else keeps it apart (R-PLC-1).
     pub(crate) fn trusts_workspace(&self) -> bool {
@@ -303,7 +323,7 @@ impl Settings {
     ///
     /// Why it may not be.
     pub(crate) fn loopback(&self) -> Result<Option<Loopback>, Error> {
-        self.loopback.settle(self.isolation())
+        self.loopback.settle(self.isolation(), self.harness_user.as_deref())
     }
 
     /// Where requests to model providers may go. The operator's own providers are the operator's word.

@@ -6,6 +6,7 @@ use adapters::{
     claude_code::ClaudeCode,
     codex::Codex,
     harness::{self, Harness},
+    native::user::User,
 };
 
 use crate::config::Settings;
@@ -18,9 +19,9 @@ pub(crate) struct Harnesses {
 }
 
 impl Harnesses {
-    /// All of them, as the operator wants them. Starts nothing.
-    pub(crate) fn new(settings: &Settings, keeper: PathBuf) -> Self {
-        let usual = usual(settings, keeper);
+    /// All of them, as the operator wants them, under this user. Starts nothing.
+    pub(crate) fn new(settings: &Settings, keeper: PathBuf, user: Option<User>) -> Self {
+        let usual = harness::Settings { user, ..usual(settings, keeper) };
         let with = |program: &Option<PathBuf>| harness::Settings { program: program.clone(), ..usual.clone() };
         Self {
             codex: Arc::new(Codex::new(with(&settings.codex))),

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use adapters::native::lock::{Lock, LockError};
+use adapters::native::{
+    lock::{Lock, LockError},
+    user::{self, User},
+};
 use futures_util::{StreamExt as _, stream};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -78,9 +81,15 @@ pub(crate) enum StartError {
         /// Where it was looked for.
         path: PathBuf,
     },
-    /// The loopback listener may not be.
+    /// The loopback listener, or the user of the Harnesses, may not be.
     #[error(transparent)]
-    Loopback(config::Error),
+    Setting(config::Error),
+    /// The user of the Harnesses cannot get to what it is to have.
+    #[error("use `harness_user`: {text}; name another state directory with `state`")]
+    Unreachable {
+        /// What the user cannot do.
+        text: String,
+    },
     /// The gateway cannot listen.
     #[error("open the gateway on 127.0.0.1: {0}")]
     Gateway(#[source] io::Error),
@@ -104,7 +113,7 @@ impl StartError {
             Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
             Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
             Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) | Self::Gateway(_) => 19,
-            Self::Loopback(_) => 10,
+            Self::Setting(_) | Self::Unreachable { .. } => 10,
         }
     }
 }
@@ -124,7 +133,8 @@ pub(crate) struct Running {
 /// Starts a daemon. When this returns it answers.
 pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     outlive_file_limits();
-    let state = private_directory(&settings.state)
+    let user = settings.harness_user().map_err(StartError::Setting)?;
+    let state = state_directory(&settings.state, user.as_ref())
         .map_err(|source| StartError::State { path: settings.state.clone(), source })?;
     let lock = Lock::take(state.join("lock")).map_err(StartError::Locked)?;
     let workspace_roots = settings
@@ -133,16 +143,21 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         .map(|path| path.canonicalize().map_err(|source| StartError::WorkspaceRoot { path: path.clone(), source }));
     let workspace_roots = workspace_roots.collect::<Result<Vec<_>, _>>()?;
     let keeper = keeper(&settings)?;
+    if let Some(user) = &user {
+        user.enter(&keeper, &state).await.map_err(|text| StartError::Unreachable { text })?;
+        tracing::info!(user.uid, user.gid, "Harnesses have a user of their own");
+    }
     let journal = state.join("journal.db");
     not_lost(&journal, &state.join("sessions"))?;
     let journal = Journal::open(&journal).map_err(StartError::Journal)?;
 
     let gateway = open_gateway(&settings).await?;
-    let harnesses = Harnesses::new(&settings, keeper);
+    let harnesses = Harnesses::new(&settings, keeper, user.clone());
     let max_executors = settings.max_executors();
     let shared = Arc::new(Shared {
         journal: journal.clone(),
         harnesses: harnesses.by_kind(),
+        harness_user: user,
         codec: Arc::new(service::Protobuf),
         state,
         workspace_roots,
@@ -271,13 +286,15 @@ async fn open_gateway(settings: &Settings) -> Result<Option<Arc<Gateway>>, Start
 
 /// Listens on loopback where the operator asks for it, and says what that means.
 async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListener>, StartError> {
-    let Some(loopback) = settings.loopback().map_err(StartError::Loopback)? else { return Ok(None) };
+    let Some(loopback) = settings.loopback().map_err(StartError::Setting)? else { return Ok(None) };
     let listener = LoopbackListener::bind(&loopback).await?;
     if let Ok(address) = listener.address() {
         tracing::warn!(
             %address,
             principal = loopback.name,
-            "listening on plain TCP: every process of this machine that can read the bearer file can call, a tool that a model runs included"
+            tools_included = settings.harness_user.is_none(),
+            "listening on plain TCP: every process of this machine that can read the bearer file can call, a tool that a model runs included unless \
+             Harnesses have a user of their own"
         );
     }
     Ok(Some(listener))
@@ -289,6 +306,16 @@ fn outlive_file_limits() {
     // It stays for as long as the process lives, whoever listens.
     if let Err(error) = signal(limit) {
         tracing::warn!(%error, "a limit on file sizes would end the daemon");
+    }
+}
+
+/// What we hold in memory and were started with is nobody's business, also where somebody has our uid: the system then shows neither `environ` nor
+/// `mem`, lets nobody attach, and writes no core (R-SEC-1, R-SEC-6). Root sees all the same. Not for a process that calls a daemon: it is examined by
+/// that one.
+pub(crate) fn keep_memory_private() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "processes of the same user can read the daemon's memory");
     }
 }
 
@@ -324,13 +351,17 @@ fn not_lost(journal: &Path, sessions: &Path) -> Result<(), StartError> {
     Ok(())
 }
 
-fn private_directory(path: &Path) -> io::Result<PathBuf> {
+/// The state is the daemon's alone; a user of the Harnesses may pass it to what is its own (R-SEC-1).
+fn state_directory(path: &Path, user: Option<&User>) -> io::Result<PathBuf> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let path = path.canonicalize()?;
     let mode = path.metadata()?.mode();
-    if mode & 0o077 != 0 {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
+    if user.is_some() {
+        user::make_passable(&path, user)?;
+    } else if mode & 0o077 != 0 {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))?;
     }
-    path.canonicalize()
+    Ok(path)
 }
 
 /// The default socket lies in a folder that nobody else makes; what goes wrong here is told by the bind.

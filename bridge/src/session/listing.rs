@@ -184,6 +184,7 @@ mod tests {
             journal,
             harnesses: BTreeMap::new(),
             codec: Arc::new(crate::service::Protobuf),
+            harness_user: None,
             state: PathBuf::new(),
             workspace_roots: Vec::new(),
             limits,

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use adapters::harness::{Configuration, FunctionResult, Harness, InputPart, Placement};
+use adapters::{
+    harness::{Configuration, FunctionResult, Harness, InputPart, Placement},
+    native::user::User,
+};
 use bytes::Bytes;
 use secrecy::SecretString;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -79,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) harnesses: BTreeMap<&'static str, Arc<dyn Harness>>,
     /// The form in which events are stored and sent.
     pub(crate) codec: Arc<dyn Codec>,
+    /// Whom Harnesses run under, where it is another user than ours (R-SEC-1).
+    pub(crate) harness_user: Option<User>,
     /// The state directory, canonical.
     pub(crate) state: PathBuf,
     /// Directories below which a workspace may lie, canonical.

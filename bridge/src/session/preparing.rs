@@ -10,7 +10,7 @@ use std::{
 
 use adapters::{
     harness::{Availability, Configuration, Harness, Launch, Placement, PrepareError, Resume},
-    native::environment::Mark,
+    native::{environment::Mark, user},
 };
 use secrecy::SecretString;
 use tokio::{sync::oneshot, time::Instant};
@@ -223,12 +223,7 @@ impl Owner {
         let executor_id = format!("exe_{}", uuid::Uuid::now_v7().simple());
         let folder = self.folder();
         let (home, temporary) = (self.home(), folder.join("tmp"));
-        for path in [&home, &temporary, &folder.join("turns")] {
-            make_private(path).map_err(|error| {
-                tracing::error!(path = %path.display(), %error, "a folder of a Session could not be made");
-                Refusal::new(Reason::StorageUnavailable, "the bridge's state directory does not take writes")
-            })?;
-        }
+        self.make_folders(&folder).await?;
         let workspace = match &configuration.placement {
             Placement::None => None,
             Placement::Workspace { directory, .. } => Some(directory.clone()),
@@ -290,6 +285,25 @@ impl Owner {
             }
         };
         Ok(self.attach(id, executor_id, revision))
+    }
+
+    /// Makes the folders of the Session: the user of the Harnesses passes those of the daemon to its own (R-SEC-1).
+    async fn make_folders(&self, folder: &Path) -> Answer<()> {
+        let (state, folder) = (self.shared.state.clone(), folder.to_owned());
+        let user = self.shared.harness_user.clone();
+        let work = move || {
+            make_private(&folder.join("turns"))?;
+            for path in [&state.join("sessions"), &folder, &folder.join("home")] {
+                user::make_passable(path, user.as_ref())?;
+            }
+            user::make_own(&folder.join("tmp"), user.as_ref())
+        };
+        // What is handed over may hold much.
+        let made = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()));
+        made.map_err(|error| {
+            tracing::error!(%error, "the folders of a Session could not be made");
+            Refusal::new(Reason::StorageUnavailable, "the bridge's state directory does not take writes")
+        })
     }
 
     fn attach(&mut self, id: String, executor_id: String, revision: u32) -> Progress {

@@ -1,5 +1,7 @@
 //! Releasing a Session: fence, cancel and settle, close, remove, answer (R-ASG-4).
 
+use adapters::native::folder;
+
 use super::{
     Fence, ReleaseDone, Reply,
     assignment::Release,
@@ -89,10 +91,8 @@ impl Owner {
                 releasing.removal = Removal::AtWork;
                 let internal = self.internal.clone();
                 drop(tasks::spawn(&self.shared.tracker, tasks::Kind::Removal, async move {
-                    let removed = match tokio::fs::remove_dir_all(&home).await {
-                        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-                        removed => removed,
-                    };
+                    let removed = tokio::task::spawn_blocking(move || folder::remove_all(&home)).await;
+                    let removed = removed.unwrap_or_else(|error| Err(error.into()));
                     drop(internal.send(Internal::HomeRemoved(removed)).await);
                 }));
                 return;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use adapters::native::folder;
 use tokio::time;
 
 use super::{Answer, Command, Key, Registry, executor::Slot, owner::Owner, storage};
@@ -202,12 +203,11 @@ impl Owner {
             Err(error) => return Err(storage(&error)),
         }
         // ORDER: the folder goes first: the journal is what makes the next round look for it.
-        match tokio::fs::remove_dir_all(self.folder()).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let text = format!("the folder of a Session could not be removed: {error}");
-                return Err(Refusal::new(Reason::StorageUnavailable, text));
-            }
-            Ok(()) | Err(_) => {}
+        let gone = self.folder();
+        let removed = tokio::task::spawn_blocking(move || folder::remove_all(&gone)).await;
+        if let Err(error) = removed.unwrap_or_else(|error| Err(error.into())) {
+            let text = format!("the folder of a Session could not be removed: {error}");
+            return Err(Refusal::new(Reason::StorageUnavailable, text));
         }
         while !journal.forget(row, before, TURNS_AT_ONCE).await.map_err(|error| storage(&error))? {}
         (self.session, self.past) = (None, None);

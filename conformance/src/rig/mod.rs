@@ -92,6 +92,8 @@ pub struct Setup {
     pub more: String,
     /// Variables in the daemon's environment, beside `PATH` and `HOME`.
     pub environment: Vec<(String, String)>,
+    /// Another user who can reach the rig's folders and the Harness's program, and has the workspace.
+    pub user: Option<u32>,
     /// The failpoints that a daemon is armed with that was built with them; without any, the ordinary daemon runs.
     pub failpoints: Option<String>,
 }
@@ -172,6 +174,12 @@ impl Setup {
         Self { bridge: Some(reason), ..self }
     }
 
+    /// The same where this user can reach the rig's folders and the Harness's program, and has the workspace. Only root can give it away.
+    #[must_use]
+    pub fn reachable_for(self, uid: u32) -> Self {
+        Self { user: Some(uid), ..self }
+    }
+
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -200,13 +208,16 @@ impl Rig {
     /// # Errors
     /// When a program is missing, or the daemon does not come up; the message has its last log lines.
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
-        let mut place = Place::make()?;
+        let mut place = setup.user.map_or_else(Place::make, Place::make_for)?;
         place.environment = setup.environment;
         if let Some(armed) = setup.failpoints {
             place.arm(armed)?;
         }
         let (child, program) = match setup.stands {
-            Stands::Real => (None, setup.harness.program()?),
+            Stands::Real => {
+                let program = setup.harness.program()?;
+                (None, setup.user.map_or(Ok(program.clone()), |_| place.reachable(&program))?)
+            }
             Stands::At(path) => (None, path),
             Stands::Faulty(script) => {
                 let dir = place.root().join("child");

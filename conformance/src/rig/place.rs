@@ -1,6 +1,6 @@
 //! Where a rig lives: folders below the build's own, a socket in a short private folder, and the programs it needs.
 
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io::Write as _};
 
@@ -9,6 +9,9 @@ use uuid::Uuid;
 
 /// The variable that arms failpoints.
 const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
+
+/// Where every user may go, and where Codex has nothing against a home; it is not the temporary folder.
+const FOR_ALL: &str = "/var/tmp";
 
 /// The folders of one rig. They are removed when it is dropped, unless a test is failing.
 #[derive(Debug)]
@@ -29,10 +32,46 @@ impl Place {
     /// # Errors
     /// When one cannot be made.
     pub fn make() -> anyhow::Result<Self> {
+        Self::make_in(&target()?.join("tmp"))
+    }
+
+    /// Makes them where another user can reach them, with a workspace that is this user's.
+    ///
+    /// # Errors
+    /// When one cannot be made, or not be given away.
+    pub fn make_for(uid: u32) -> anyhow::Result<Self> {
+        let place = Self::make_in(Path::new(FOR_ALL))?;
+        for folder in [place.root(), &place.workspace_root(), place.workspace()] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+        }
+        chown(place.workspace(), Some(uid), Some(uid)).context("give the workspace away")?;
+        Ok(place)
+    }
+
+    /// A program, with the files beside it, where another user can reach it.
+    ///
+    /// # Errors
+    /// When a file can neither be linked nor copied.
+    pub fn reachable(&self, program: &Path) -> anyhow::Result<PathBuf> {
+        let program = program.canonicalize()?;
+        let (name, from) = (program.file_name().context("no program")?, program.parent().context("no folder")?);
+        let to = self.root.join("programs").join(name);
+        fs::create_dir_all(&to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let there = to.join(entry.file_name());
+            if entry.file_type()?.is_file() && fs::hard_link(entry.path(), &there).is_err() {
+                fs::copy(entry.path(), &there).with_context(|| format!("copy {}", entry.path().display()))?;
+            }
+        }
+        Ok(to.join(name))
+    }
+
+    fn make_in(folder: &Path) -> anyhow::Result<Self> {
         // The first digits of a version 7 id are the time, the last ones are random.
         let id = Uuid::now_v7().simple().to_string();
         let name = &id[id.len() - 10..];
-        let root = target()?.join("tmp").join(format!("rig-{name}"));
+        let root = folder.join(format!("rig-{name}"));
         let workspace = root.join("workspaces").join("w");
         let socket_dir = env::temp_dir().join(format!("rb-{name}"));
         for dir in [&workspace, &root.join("home")] {

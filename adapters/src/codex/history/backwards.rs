@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom},
-    path::Path,
 };
 
 /// LIMIT: bytes of a line. A longer one is left out.
@@ -28,8 +27,7 @@ pub(super) struct Backwards {
 
 impl Backwards {
     /// Looks at no more than `most` bytes.
-    pub(super) fn open(path: &Path, most: u64) -> io::Result<Self> {
-        let mut file = File::open(path)?;
+    pub(super) fn new(mut file: File, most: u64) -> io::Result<Self> {
         let at = file.seek(SeekFrom::End(0))?;
         let floor = at.saturating_sub(most);
         Ok(Self { file, at, floor, held: Vec::new(), searched: 0, over_long: false })
@@ -88,7 +86,7 @@ mod tests {
     fn check(name: &str, content: &[u8], most: u64, want: &[&[u8]]) {
         let path = env::current_exe().unwrap().with_file_name(format!("backwards-{}-{name}", process::id()));
         fs::write(&path, content).unwrap();
-        let mut lines = Backwards::open(&path, most).unwrap();
+        let mut lines = Backwards::new(File::open(&path).unwrap(), most).unwrap();
         let mut found = Vec::new();
         while let Some(line) = lines.next().unwrap() {
             found.push(line);

@@ -4,9 +4,9 @@
 //! What Codex tells as `turn/completed` it has written before, which is why a history without its last turn is not the one that is meant.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -18,6 +18,7 @@ use super::{events, failure::Errors, wire};
 use crate::{
     cleaner::Cleaner,
     harness::{HistoryFault, NativeEnd, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume, Usage},
+    native::folder::Folder,
 };
 
 mod backwards;
@@ -59,12 +60,12 @@ pub(super) enum Ended {
 
 /// Whether the history is there, is that of the thread, and has the turn that must be in it.
 pub(super) fn check(codex_home: &Path, resume: &Resume) -> Result<(), HistoryFault> {
-    let path = find(codex_home, &resume.native_session_id).ok_or(HistoryFault::Missing)?;
-    if head(&path).ok_or(HistoryFault::Corrupt)? != resume.native_session_id {
+    let file = find(codex_home, &resume.native_session_id).ok_or(HistoryFault::Missing)?;
+    if head(&file).ok_or(HistoryFault::Corrupt)? != resume.native_session_id {
         return Err(HistoryFault::Foreign);
     }
     let Some(last) = &resume.last_turn else { return Ok(()) };
-    match turn(&path, last) {
+    match turn(file, last) {
         Ok(Some(_)) => Ok(()),
         Ok(None) | Err(_) => Err(HistoryFault::Corrupt),
     }
@@ -72,25 +73,25 @@ pub(super) fn check(codex_home: &Path, resume: &Resume) -> Result<(), HistoryFau
 
 /// How a native turn ended, where that stands in history.
 pub(super) fn ending(codex_home: &Path, thread_id: &str, turn_id: &str) -> Option<Found> {
-    turn(&find(codex_home, thread_id)?, turn_id).unwrap_or_default()
+    turn(find(codex_home, thread_id)?, turn_id).unwrap_or_default()
 }
 
-/// The file of a thread: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl`.
-fn find(codex_home: &Path, thread_id: &str) -> Option<PathBuf> {
+/// The file of a thread: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl`. Neither a link nor a pipe is a history.
+fn find(codex_home: &Path, thread_id: &str) -> Option<File> {
     let is_id = !thread_id.is_empty() && thread_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let end = format!("-{thread_id}.jsonl");
-    let mut folders = vec![(codex_home.join("sessions"), 0)];
+    let mut folders = vec![(Folder::open(codex_home).and_then(|home| home.folder("sessions")).ok()?, 0)];
     while let Some((folder, depth)) = folders.pop().filter(|_| is_id) {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() && depth < 3 => folders.push((entry.path(), depth + 1)),
-                // Neither a link nor a pipe is a history.
-                Ok(kind) if kind.is_file() && name.starts_with("rollout-") && name.ends_with(&end) => {
-                    return Some(entry.path());
+        for name in folder.names().unwrap_or_default() {
+            let text = name.to_string_lossy();
+            if text.starts_with("rollout-") && text.ends_with(&end) {
+                if let Ok(file) = folder.file(&name) {
+                    return Some(file);
                 }
-                Ok(_) | Err(_) => {}
+            } else if depth < 3
+                && let Ok(below) = folder.folder(&name)
+            {
+                folders.push((below, depth + 1));
             }
         }
     }
@@ -98,13 +99,13 @@ fn find(codex_home: &Path, thread_id: &str) -> Option<PathBuf> {
 }
 
 /// The thread that the first line names.
-fn head(path: &Path) -> Option<String> {
+fn head(file: &File) -> Option<String> {
     #[derive(Deserialize)]
     struct Meta {
         id: String,
     }
     let mut line = Vec::new();
-    BufReader::new(File::open(path).ok()?.take(MAX_HEAD)).read_until(b'\n', &mut line).ok()?;
+    BufReader::new(file.take(MAX_HEAD)).read_until(b'\n', &mut line).ok()?;
     let line: Line<'_> = serde_json::from_slice(&line).ok()?;
     let meta: Meta = serde_json::from_str(line.payload?.get()).ok()?;
     (line.kind == "session_meta").then_some(meta.id)
@@ -113,7 +114,7 @@ fn head(path: &Path) -> Option<String> {
 /// Which inputs of a native turn stand in history.
 pub(super) fn inputs(codex_home: &Path, thread_id: &str, turn_id: &str) -> Option<ProvedInputs> {
     let (mut read, mut is_over) = (Vec::new(), false);
-    let is_whole = lines(&find(codex_home, thread_id)?, turn_id, |_, payload| match payload.kind.as_deref() {
+    let is_whole = lines(find(codex_home, thread_id)?, turn_id, |_, payload| match payload.kind.as_deref() {
         Some("task_complete" | "turn_aborted") => is_over = true,
         Some("item_completed") => {
             let item = payload.item.and_then(|item| serde_json::from_str::<Item>(item.get()).ok());
@@ -128,9 +129,9 @@ pub(super) fn inputs(codex_home: &Path, thread_id: &str, turn_id: &str) -> Optio
 }
 
 /// What stands in history of a turn that has ended.
-fn turn(path: &Path, turn_id: &str) -> io::Result<Option<Found>> {
+fn turn(file: File, turn_id: &str) -> io::Result<Option<Found>> {
     let (mut end, mut message, mut usage) = (None, None, None);
-    lines(path, turn_id, |kind, payload| match (kind, payload.kind.as_deref()) {
+    lines(file, turn_id, |kind, payload| match (kind, payload.kind.as_deref()) {
         ("token_usage_record", _) if usage.is_none() => {
             usage = payload.turn_token_usage.map(wire::StoredTokens::into_usage);
         }
@@ -152,8 +153,8 @@ fn turn(path: &Path, turn_id: &str) -> io::Result<Option<Found>> {
 
 /// Gives the lines of a turn from the last to the first, and tells whether its start was reached. What does not parse is skipped: the end of a
 /// file may be torn.
-fn lines(path: &Path, turn_id: &str, mut take: impl FnMut(&str, Payload<'_>)) -> io::Result<bool> {
-    let mut lines = Backwards::open(path, MAX_LOOK)?;
+fn lines(file: File, turn_id: &str, mut take: impl FnMut(&str, Payload<'_>)) -> io::Result<bool> {
+    let mut lines = Backwards::new(file, MAX_LOOK)?;
     while let Some(line) = lines.next()? {
         let Ok(Line { kind, payload: Some(payload) }) = serde_json::from_slice(&line) else { continue };
         if !matches!(&*kind, "event_msg" | "token_usage_record") {

@@ -1,4 +1,4 @@
-use std::{env, process};
+use std::{env, fs, path::PathBuf, process};
 
 use super::*;
 use crate::harness::{FailureCode, MessagePhase};
@@ -7,6 +7,8 @@ use crate::harness::{FailureCode, MessagePhase};
 /// failed, and one in which the process was asked to end.
 const ROLLOUT: &str = include_str!("tests/rollout.jsonl");
 
+/// Where it is in a home.
+const DAY: &str = "sessions/2026/11/30";
 const THREAD: &str = "01a22b63-4fd1-7d92-b9c4-22060c57f91f";
 const KILLED: &str = "01a22b63-4fde-7fb1-ac75-36556b7c9a08";
 const COMPLETED: &str = "01a22b63-52f8-7320-a455-dbfe02c007f6";
@@ -20,7 +22,7 @@ struct Home(PathBuf);
 impl Home {
     fn with(name: &str, rollout: &str) -> Self {
         let home = env::current_exe().unwrap().with_file_name(format!("history-{}-{name}", process::id()));
-        let day = home.join("sessions/2026/11/30");
+        let day = home.join(DAY);
         fs::create_dir_all(&day).unwrap();
         fs::write(day.join(format!("rollout-2026-11-30T07-37-38-{THREAD}.jsonl")), rollout).unwrap();
         Self(home)
@@ -108,7 +110,8 @@ fn a_damaged_history_is_none() {
 #[test]
 fn a_link_is_not_a_history() {
     let home = Home::with("link", ROLLOUT);
-    let path = find(&home.0, THREAD).unwrap();
+    let path = home.0.join(DAY).join(format!("rollout-2026-11-30T07-37-38-{THREAD}.jsonl"));
+    assert!(find(&home.0, THREAD).is_some());
     let elsewhere = home.0.join("elsewhere.jsonl");
     fs::rename(&path, &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();

@@ -19,6 +19,7 @@ use self::stderr::Kept;
 use super::{
     environment::{Environment, Mark},
     tree,
+    user::User,
 };
 
 pub use self::spawn::spawn;
@@ -48,6 +49,8 @@ pub struct Launch {
     pub mark: Mark,
     /// What it has between TERM and KILL, to the millisecond.
     pub grace: Duration,
+    /// The user that it runs under; none is our own. The keeper stays ours, so that the process can neither signal nor read it (R-SEC-1).
+    pub user: Option<User>,
 }
 
 /// A native process with its pipes. Standard error is read from the beginning and to the end by a task of its own.

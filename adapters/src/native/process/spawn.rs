@@ -56,9 +56,12 @@ pub fn spawn(launch: Launch) -> Result<Process, SpawnError> {
     fcntl_setfd(&life_read, FdFlags::empty()).map_err(|error| failed(error.into()))?;
 
     let mut command = Command::new(&launch.keeper);
+    command.arg(life_read.as_raw_fd().to_string()).arg(launch.grace.as_millis().to_string());
+    if let Some(user) = &launch.user {
+        // The keeper's child gives up our user, enters the directory under the new one, and becomes the program.
+        command.arg(&launch.keeper).arg("as").arg(user.to_string()).arg(&launch.directory);
+    }
     command
-        .arg(life_read.as_raw_fd().to_string())
-        .arg(launch.grace.as_millis().to_string())
         .arg(&program)
         .args(&launch.args)
         .current_dir(&launch.directory)

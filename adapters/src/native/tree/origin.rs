@@ -1,6 +1,6 @@
 //! Where a process comes from: the check on a peer of the daemon's socket (R-SEC-1).
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, process};
 
 use thiserror::Error;
 
@@ -21,12 +21,16 @@ pub struct Unexaminable {
 
 /// True when the process is one of `keepers`, descends from one, or when its environment holds a mark of ours: a value
 /// of [`MARK_VARIABLE`] that begins with `mark_prefix`, where the empty prefix fits every mark. The ancestors' marks
-/// count as well, where they can be read, since a child may have been given another environment.
+/// count as well, where they can be read, since a child may have been given another environment. This process itself is none of these.
 ///
 /// # Errors
 /// [`Unexaminable`] when the process or one between it and the first of all is gone, or its own environment cannot be
 /// read.
 pub fn is_descendant_or_marked(pid: u32, keepers: &BTreeSet<u32>, mark_prefix: &str) -> Result<bool, Unexaminable> {
+    // We are no tool of ours, and our own environment is closed to us where others of our user may not read it.
+    if pid == process::id() {
+        return Ok(false);
+    }
     let fail = |at, what| Unexaminable { pid, at, what };
     let first = stat::read(pid).ok_or_else(|| fail(pid, "status"))?;
     let environ = fs::read(format!("/proc/{pid}/environ")).map_err(|_| fail(pid, "environment"))?;
