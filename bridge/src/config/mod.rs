@@ -11,7 +11,7 @@ use std::{
 use adapters::harness::{Isolation, ModelProvider};
 use secrecy::SecretString;
 
-use crate::gateway::{Guard, Origin, StreamLimits};
+use crate::gateway::{ConnectLimits, Guard, Origin, StreamLimits};
 
 mod file;
 mod logs;
@@ -91,8 +91,17 @@ pub(crate) struct Limits {
     pub(crate) retention: Duration,
     pub(crate) retention_check: Duration,
     pub(crate) state_bytes: usize,
+    pub(crate) connect_address: Duration,
+    pub(crate) connect: Duration,
     /// Of one answer of a model provider.
     pub(crate) stream: StreamLimits,
+}
+
+impl Limits {
+    /// Of one connection to a model provider.
+    pub(crate) fn connect(&self) -> ConnectLimits {
+        ConnectLimits { address: self.connect_address, whole: self.connect }
+    }
 }
 
 impl Default for Limits {
@@ -121,6 +130,8 @@ impl Default for Limits {
             retention: Duration::from_hours(7 * 24),
             retention_check: Duration::from_mins(10),
             state_bytes: 10 << 30,
+            connect_address: Duration::from_secs(10),
+            connect: Duration::from_secs(30),
             stream: StreamLimits::default(),
         }
     }
