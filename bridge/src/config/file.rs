@@ -89,6 +89,8 @@ struct LimitEntries {
     retention_ms: Option<u64>,
     retention_check_ms: Option<u64>,
     state_bytes: Option<usize>,
+    connect_address_ms: Option<u64>,
+    connect_ms: Option<u64>,
     stream_bytes: Option<usize>,
     stream_events: Option<u64>,
     stream_event_bytes: Option<usize>,
@@ -207,6 +209,8 @@ impl LimitEntries {
             retention: time("retention_ms", self.retention_ms, usual.retention)?,
             retention_check: time("retention_check_ms", self.retention_check_ms, usual.retention_check)?,
             state_bytes: size("state_bytes", self.state_bytes, usual.state_bytes)?,
+            connect_address: time("connect_address_ms", self.connect_address_ms, usual.connect_address)?,
+            connect: time("connect_ms", self.connect_ms, usual.connect)?,
             stream: StreamLimits {
                 bytes: wide("stream_bytes", self.stream_bytes, usual.stream.bytes)?,
                 events: count("stream_events", self.stream_events, usual.stream.events)?,

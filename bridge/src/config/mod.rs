@@ -14,7 +14,7 @@ use adapters::{
 };
 use secrecy::SecretString;
 
-use crate::gateway::{Guard, Origin, StreamLimits};
+use crate::gateway::{ConnectLimits, Guard, Origin, StreamLimits};
 
 mod file;
 mod logs;
@@ -97,8 +97,17 @@ pub(crate) struct Limits {
     pub(crate) retention: Duration,
     pub(crate) retention_check: Duration,
     pub(crate) state_bytes: usize,
+    pub(crate) connect_address: Duration,
+    pub(crate) connect: Duration,
     /// Of one answer of a model provider.
     pub(crate) stream: StreamLimits,
+}
+
+impl Limits {
+    /// Of one connection to a model provider.
+    pub(crate) fn connect(&self) -> ConnectLimits {
+        ConnectLimits { address: self.connect_address, whole: self.connect }
+    }
 }
 
 impl Default for Limits {
@@ -127,6 +136,8 @@ impl Default for Limits {
             retention: Duration::from_hours(7 * 24),
             retention_check: Duration::from_mins(10),
             state_bytes: 10 << 30,
+            connect_address: Duration::from_secs(10),
+            connect: Duration::from_secs(30),
             stream: StreamLimits::default(),
         }
     }

@@ -26,28 +26,42 @@ use super::{
     origin::Origin,
 };
 
-/// How long one address may take; the next one is tried after it.
-const ADDRESS: Duration = Duration::from_secs(10);
-/// How long a connection may take in all, with its TLS.
-const WHOLE: Duration = Duration::from_secs(30);
-
 type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long a connection to a provider may take to be there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// One address; the next one is tried after it.
+    pub(crate) address: Duration,
+    /// All of it: the name, the addresses, TLS.
+    pub(crate) whole: Duration,
+}
+
+/// A connection that was not there in its time.
+#[derive(Debug, thiserror::Error)]
+enum Late {
+    #[error("an address of it took no connection within {0:?} (`connect_address_ms`)")]
+    Address(Duration),
+    #[error("the connection, with its TLS, was not there within {0:?} (`connect_ms`)")]
+    Whole(Duration),
+}
 
 /// Connects to model providers.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     guard: Arc<Guard>,
+    limits: Limits,
     /// Made for the first provider that wants it: reading the system's roots takes time, and memory.
     tls: Arc<OnceCell<Arc<ClientConfig>>>,
 }
 
 impl Connector {
-    pub(super) fn new(guard: Guard) -> Self {
-        Self { guard: Arc::new(guard), tls: Arc::default() }
+    pub(super) fn new(guard: Guard, limits: Limits) -> Self {
+        Self { guard: Arc::new(guard), limits, tls: Arc::default() }
     }
 
     async fn connect(self, uri: Uri) -> Result<MaybeHttpsStream<TokioIo<TcpStream>>, Error> {
-        let tcp = Tcp { guard: self.guard };
+        let tcp = Tcp { guard: self.guard, limit: self.limits.address };
         if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Ok(MaybeHttpsStream::Http(tcp.connect(uri).await?));
         }
@@ -68,10 +82,8 @@ impl Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connector = self.clone();
         Box::pin(async move {
-            match time::timeout(WHOLE, connector.connect(uri)).await {
-                Ok(connected) => connected,
-                Err(late) => Err(io::Error::new(io::ErrorKind::TimedOut, late).into()),
-            }
+            let limit = connector.limits.whole;
+            time::timeout(limit, connector.connect(uri)).await.unwrap_or_else(|_| Err(Late::Whole(limit).into()))
         })
     }
 }
@@ -98,19 +110,21 @@ fn tls() -> Result<Arc<ClientConfig>, Error> {
 #[derive(Clone, Debug)]
 struct Tcp {
     guard: Arc<Guard>,
+    limit: Duration,
 }
 
 impl Tcp {
     async fn connect(self, uri: Uri) -> Result<TokioIo<TcpStream>, Error> {
         let origin = Origin::of(&uri).ok_or_else(|| Refused("the provider's address has no host".into()))?;
         let found = lookup_host((origin.name(), origin.port())).await?;
-        Ok(TokioIo::new(connect(&self.guard, &origin, found).await?))
+        Ok(TokioIo::new(connect(&self.guard, self.limit, &origin, found).await?))
     }
 }
 
 /// Tries the addresses in their order, those that may be.
 async fn connect(
     guard: &Guard,
+    limit: Duration,
     origin: &Origin,
     addresses: impl Iterator<Item = SocketAddr>,
 ) -> Result<TcpStream, Error> {
@@ -126,14 +140,14 @@ async fn connect(
             continue;
         }
         tried = true;
-        match time::timeout(ADDRESS, TcpStream::connect(address)).await {
+        match time::timeout(limit, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 // An event, or the end of a request, is not held back to be sent with what comes next.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
             Ok(Err(error)) => last = error.into(),
-            Err(late) => last = io::Error::new(io::ErrorKind::TimedOut, late).into(),
+            Err(_) => last = Late::Address(limit).into(),
         }
     }
     Err(last)
@@ -155,9 +169,11 @@ impl Service<Uri> for Tcp {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
 
     /// A name that stands for addresses of both kinds is connected to where that may be; the text of it decides nothing.
     #[tokio::test]
@@ -165,20 +181,44 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
         let named: Origin = "https://models.example".parse().unwrap();
-        let refused = connect(&Guard::default(), &named, [here].into_iter()).await.unwrap_err();
+        let refused = connect(&Guard::default(), LIMIT, &named, [here].into_iter()).await.unwrap_err();
         assert_eq!(refused.to_string(), "its host stands for a loopback address");
         assert!(refused.downcast_ref::<Refused>().is_some());
         let guard = Guard::new([named.clone()]);
-        let connected = connect(&guard, &named, [here].into_iter()).await.unwrap();
+        let connected = connect(&guard, LIMIT, &named, [here].into_iter()).await.unwrap();
         assert!(connected.nodelay().unwrap());
-        let none = connect(&guard, &named, std::iter::empty()).await.unwrap_err();
+        let none = connect(&guard, LIMIT, &named, std::iter::empty()).await.unwrap_err();
         assert_eq!(none.to_string(), "the host has no address");
+    }
+
+    /// An address that takes no connections any more costs its time and no more: the next one is tried.
+    #[tokio::test]
+    async fn an_address_has_its_time_and_then_the_next_one_is_tried() {
+        let short = Duration::from_millis(100);
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let deaf = socket.listen(1).unwrap();
+        let full = deaf.local_addr().unwrap();
+        // Nobody accepts, so that the system drops what comes once its queue is full.
+        let mut queued = Vec::new();
+        while let Ok(taken) = time::timeout(short, TcpStream::connect(full)).await {
+            queued.push(taken.unwrap());
+        }
+        let named: Origin = "https://models.example".parse().unwrap();
+        let guard = Guard::new([named.clone()]);
+        let late = connect(&guard, short, &named, [full].into_iter()).await.unwrap_err();
+        assert_eq!(late.to_string(), "an address of it took no connection within 100ms (`connect_address_ms`)");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap();
+        let connected = connect(&guard, short, &named, [full, here].into_iter()).await.unwrap();
+        assert_eq!(connected.peer_addr().unwrap(), here);
     }
 
     #[tokio::test]
     async fn a_name_of_this_machine_is_resolved_and_refused() {
         let uri: Uri = "http://localhost:9/v1".parse().unwrap();
-        let refused = Connector::new(Guard::default()).connect(uri).await.unwrap_err();
+        let limits = Limits { address: LIMIT, whole: LIMIT };
+        let refused = Connector::new(Guard::default(), limits).connect(uri).await.unwrap_err();
         assert!(refused.downcast_ref::<Refused>().is_some(), "{refused}");
     }
 }

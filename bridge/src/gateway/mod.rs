@@ -38,7 +38,9 @@ mod origin;
 mod relay;
 mod routes;
 mod stream;
+mod unreachable;
 
+pub(crate) use connect::Limits as ConnectLimits;
 pub(crate) use guard::Guard;
 pub(crate) use origin::{Malformed as MalformedOrigin, Origin};
 pub(crate) use stream::{Batch, Breach, Called, Limits as StreamLimits};
@@ -88,14 +90,14 @@ impl fmt::Debug for Lease {
 
 impl Gateway {
     /// Begins to listen, on a port that the system picks.
-    pub(crate) async fn open(guard: Guard, limits: StreamLimits) -> io::Result<Self> {
+    pub(crate) async fn open(guard: Guard, connect: ConnectLimits, limits: StreamLimits) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (routes, tasks, stop) = (Arc::new(Routes::default()), TaskTracker::new(), CancellationToken::new());
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         let listening = listen(listener, room, Arc::clone(&routes), tasks.clone(), stop.clone());
         drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
-        Ok(Self { routes, address, connector: Connector::new(guard), limits, tasks, stop })
+        Ok(Self { routes, address, connector: Connector::new(guard, connect), limits, tasks, stop })
     }
 
     /// Where it listens.

@@ -18,6 +18,7 @@ use super::{
     judged::Judged,
     routes::{Route, Routes},
     stream::{Breach, Protocol},
+    unreachable,
 };
 
 /// What an answer is made of: the provider's own, or a text of the gateway.
@@ -108,10 +109,11 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
                 let text = format!("the bridge's outbound guard refused the model provider: {refused}");
                 Ok(own(&route, StatusCode::BAD_REQUEST, "invalid_request_error", text))
             }
+            // The Harness decides whether it asks again; whoever reads of the failed Turn is told what it cannot know.
             None => {
                 let text = chain(&error);
                 tracing::warn!(provider = %route.origin(), error = text, "a request did not reach the model provider");
-                route.note(None);
+                route.note(unreachable::reason(&error));
                 Err(Broken)
             }
         },
@@ -176,7 +178,7 @@ fn refused(error: &hyper_util::client::legacy::Error) -> Option<&Refused> {
 }
 
 /// An error with what it came from; hyper's own say little.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -250,15 +250,21 @@ fn leaves(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 
     use super::{
-        super::{connect::Connector, guard::Guard},
+        super::{
+            connect::{Connector, Limits as ConnectLimits},
+            guard::Guard,
+        },
         *,
     };
 
     fn made(protocol: ModelProtocol, base: &str, key: Option<&str>) -> Route {
-        let connector = Connector::new(Guard::default());
+        let second = Duration::from_secs(1);
+        let connector = Connector::new(Guard::default(), ConnectLimits { address: second, whole: second });
         let upstream = Client::builder(TokioExecutor::new()).build(connector);
         Route::new(protocol, &base.parse().unwrap(), key.map(SecretString::from), upstream, Judging::default()).unwrap()
     }

@@ -21,7 +21,8 @@ impl Bench {
     async fn limited(limits: StreamLimits) -> Self {
         let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let allowed = format!("http://{}", provider.local_addr().unwrap()).parse().unwrap();
-        Self { gateway: Gateway::open(Guard::new([allowed]), limits).await.unwrap(), provider }
+        let connect = ConnectLimits { address: PATIENCE, whole: PATIENCE };
+        Self { gateway: Gateway::open(Guard::new([allowed]), connect, limits).await.unwrap(), provider }
     }
 
     fn lease(&self, protocol: ModelProtocol, key: Option<&str>) -> Lease {
@@ -145,6 +146,41 @@ async fn who_breaks_off_is_seen_on_the_other_side() {
     client.hear("abc\r\n").await;
     drop(client);
     assert_eq!(provider.rest().await, "");
+}
+
+/// A provider that ends a connection between two requests is asked over another one; what it may have read of is never sent again.
+#[tokio::test]
+async fn a_request_is_never_sent_twice() {
+    let bench = Bench::start().await;
+    let lease = bench.lease(ModelProtocol::Responses, Some("real"));
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    let mut client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h", "first").await;
+    let mut provider = bench.asked().await;
+    provider.hear("first").await;
+    provider.say(answer).await;
+    client.hear("\r\n\r\nok").await;
+    // It is used again, and ends when a part of the second request is there.
+    let mut client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h", "second").await;
+    provider.hear("/x HTTP/1.1\r\n").await;
+    drop(provider);
+    let mut byte = [0];
+    let end = time::timeout(PATIENCE, client.0.read(&mut byte)).await.unwrap();
+    assert!(matches!(end, Ok(0) | Err(_)), "the client was told something");
+    // The next one that comes to the provider is the third.
+    let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h\r\nconnection: close", "third").await;
+    let mut provider = bench.asked().await;
+    let asked = provider.hear("\r\n\r\nthird").await;
+    assert!(!asked.contains("second"), "{asked}");
+    provider.say(answer).await;
+    assert!(client.rest().await.ends_with("ok"));
+    // A connection that ended while nothing was under way is replaced, and nobody notices. The gateway has seen the end once it ends its own side.
+    provider.0.shutdown().await.unwrap();
+    assert_eq!(provider.rest().await, "");
+    let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h\r\nconnection: close", "fourth").await;
+    let mut provider = bench.asked().await;
+    provider.hear("\r\n\r\nfourth").await;
+    provider.say(answer).await;
+    assert!(client.rest().await.ends_with("ok"));
 }
 
 #[tokio::test]

@@ -279,7 +279,9 @@ async fn open_gateway(settings: &Settings) -> Result<Option<Arc<Gateway>>, Start
         );
         return Ok(None);
     }
-    let gateway = Gateway::open(settings.guard(), settings.limits.stream).await.map_err(StartError::Gateway)?;
+    let gateway = Gateway::open(settings.guard(), settings.limits.connect(), settings.limits.stream)
+        .await
+        .map_err(StartError::Gateway)?;
     tracing::info!(address = %gateway.address(), "the gateway listens");
     Ok(Some(Arc::new(gateway)))
 }

@@ -11,6 +11,7 @@ mod record;
 mod request;
 mod server;
 mod signals;
+mod tls;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use tokio_util::task::TaskTracker;
 
 pub use protocol::Protocol;
 pub use record::{End, Recorded};
+pub use tls::{Shows, Speaks};
 
 use crate::script::provider::{After, Step, steps};
 use request::{Newest, Request};
@@ -45,6 +47,7 @@ struct Shared {
     queue: Mutex<VecDeque<Step>>,
     record: record::Record,
     signals: signals::Signals,
+    tls: Option<Arc<tls::Tls>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -63,10 +66,22 @@ impl Provider {
     /// # Errors
     /// When the port cannot be had.
     pub async fn start_on(port: u16, steps: Vec<Step>) -> anyhow::Result<Self> {
+        Self::listen(port, steps, None).await
+    }
+
+    /// Starts a provider behind TLS, for `https://localhost`, with a certificate of an authority of its own.
+    ///
+    /// # Errors
+    /// When it cannot listen on loopback, or make its certificates.
+    pub async fn start_tls(steps: Vec<Step>, speaks: Speaks) -> anyhow::Result<Self> {
+        Self::listen(0, steps, Some(Arc::new(tls::Tls::new(speaks)?))).await
+    }
+
+    async fn listen(port: u16, steps: Vec<Step>, tls: Option<Arc<tls::Tls>>) -> anyhow::Result<Self> {
         let listener =
             TcpListener::bind(server::address(port)).await.with_context(|| format!("listen on port {port}"))?;
         let address = listener.local_addr().context("read the port")?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { tls, ..Shared::default() });
         shared.push(steps);
         shared.tasks.spawn(server::accept(shared.clone(), listener));
         Ok(Self { shared, address })
@@ -81,9 +96,13 @@ impl Provider {
     /// The base URL for a Harness that speaks this API; the Messages API counts its version as part of the path.
     #[must_use]
     pub fn base_url_for(&self, protocol: Protocol) -> String {
+        let origin = match self.shared.tls {
+            None => format!("http://{}", self.address),
+            Some(_) => format!("https://{}:{}", tls::NAME, self.address.port()),
+        };
         match protocol {
-            Protocol::Responses => format!("http://{}/v1", self.address),
-            Protocol::Messages => format!("http://{}", self.address),
+            Protocol::Responses => format!("{origin}/v1"),
+            Protocol::Messages => origin,
         }
     }
 
@@ -91,6 +110,32 @@ impl Provider {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The certificate of the authority of a provider behind TLS, as PEM.
+    #[must_use]
+    pub fn authority(&self) -> Option<&str> {
+        self.shared.tls.as_ref().map(|tls| tls.pem())
+    }
+
+    /// What a provider behind TLS shows from the next connection on.
+    pub fn show(&self, shows: Shows) {
+        self.shared.tls.iter().for_each(|tls| tls.show(shows));
+    }
+
+    /// How many connections with TLS there were so far.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.tls.as_ref().map_or(0, |tls| tls.connections())
+    }
+
+    /// Ends the connections of a provider behind TLS, those with an answer under way once it is sent, and waits for it.
+    ///
+    /// # Errors
+    /// When one is open after 30 s.
+    pub async fn hang_up(&self) -> anyhow::Result<()> {
+        let Some(tls) = &self.shared.tls else { return Ok(()) };
+        time::timeout(WAIT, tls.hang_up()).await.context("connections of the provider do not end")
     }
 
     /// Adds a step at the end of the queue.

@@ -15,6 +15,8 @@ pub struct Recorded {
     pub at_ms: u64,
     /// The HTTP method.
     pub method: String,
+    /// The version of HTTP, such as `HTTP/1.1`.
+    pub version: String,
     /// Path and query.
     pub path: String,
     /// The headers in their order, names in lower case.

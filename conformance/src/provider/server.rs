@@ -1,7 +1,8 @@
-//! The HTTP side: one HTTP/1.1 connection after the other, the routes, and the control paths that begin with `/__`.
+//! The HTTP side: one connection after the other, with or without TLS, the routes, and the control paths that begin with `/__`.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,10 +10,14 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Either};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::rt::Executor;
+use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 
 use super::Shared;
 use super::body::{AnyBody, BrokenOff, Played, whole};
@@ -20,6 +25,7 @@ use super::play::{self, Head};
 use super::protocol::{Protocol, counts_tokens};
 use super::record::{End, Recorded, now_ms};
 use super::request::Request as Asked;
+use super::tls::Speaks;
 use crate::script::provider::{Action, Step};
 
 /// How long `GET /__marks/NAME` waits.
@@ -55,20 +61,72 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     // A second descriptor of the socket reaches its options while the server owns the first.
     let Ok(socket) = stream.as_fd().try_clone_to_owned() else { return };
     let reset = Arc::new(AtomicBool::new(false));
-    let service = {
-        let (shared, reset) = (shared.clone(), reset.clone());
-        hyper::service::service_fn(move |request| answer(shared.clone(), reset.clone(), request))
+    let serving = async {
+        let Some(tls) = shared.tls.clone() else {
+            return answers(&shared, &reset, stream, std::future::pending()).await;
+        };
+        let speaks = tls.speaks();
+        let Some((stream, open)) = tls.accept(stream).await else { return };
+        match speaks {
+            Speaks::Http1 => answers(&shared, &reset, stream, open.hung_up()).await,
+            Speaks::Http2 => answers_at_once(&shared, &reset, stream, open.hung_up()).await,
+        }
     };
-    let connection = hyper::server::conn::http1::Builder::new()
-        .header_read_timeout(None)
-        .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // A broken connection is what scripts are for.
-        _ = connection => {}
+        () = serving => {}
         () = shared.stop.cancelled() => {}
     }
     if reset.load(Ordering::Relaxed) {
         linger_not(&socket);
+    }
+}
+
+/// Answers one request after the other over HTTP/1.1, until the connection breaks, which is what scripts are for, or is hung up.
+async fn answers(
+    shared: &Arc<Shared>,
+    reset: &Arc<AtomicBool>,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    hung_up: impl Future<Output = ()>,
+) {
+    let service = service_fn(|request| answer(shared.clone(), reset.clone(), request));
+    let connection = hyper::server::conn::http1::Builder::new()
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = hung_up => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    _ = connection.await;
+}
+
+/// The same with all requests at once, over HTTP/2.
+async fn answers_at_once(
+    shared: &Arc<Shared>,
+    reset: &Arc<AtomicBool>,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    hung_up: impl Future<Output = ()>,
+) {
+    let service = service_fn(|request| answer(shared.clone(), reset.clone(), request));
+    let tracked = Tracked(shared.tasks.clone());
+    let connection = hyper::server::conn::http2::Builder::new(tracked).serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = hung_up => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    _ = connection.await;
+}
+
+/// Starts the tasks of a connection, so that the provider waits for them.
+#[derive(Clone)]
+struct Tracked(TaskTracker);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tracked {
+    fn execute(&self, task: F) {
+        self.0.spawn(task);
     }
 }
 
@@ -109,7 +167,8 @@ async fn answer(
         number: 0,
         at_ms: now_ms(),
         method: parts.method.to_string(),
-        path: parts.uri.to_string(),
+        version: format!("{:?}", parts.version),
+        path: parts.uri.path_and_query().map_or_else(|| parts.uri.to_string(), ToString::to_string),
         headers: headers.collect(),
         body: body.clone(),
         answered_by: answered_by.into(),

@@ -46,7 +46,7 @@ pub use refusal::{Refused, refusal};
 pub use scenario::{is_long, scenario};
 
 use crate::child::FaultChild;
-use crate::provider::Provider;
+use crate::provider::{Provider, Speaks};
 use crate::script::child::Program;
 use crate::script::provider::Step;
 
@@ -86,6 +86,8 @@ pub struct Setup {
     pub isolation: Isolation,
     /// The first steps in the provider's queue.
     pub provider: Vec<Step>,
+    /// Whether the provider is behind TLS, with an authority that the daemon trusts alone, and what it speaks there.
+    pub tls: Option<Speaks>,
     /// Where workspaces may lie.
     pub roots: Roots,
     /// More lines for the daemon's configuration file, in TOML; `{provider}` in them becomes the provider's address.
@@ -180,6 +182,12 @@ impl Setup {
         Self { user: Some(uid), ..self }
     }
 
+    /// The same with a provider behind TLS.
+    #[must_use]
+    pub fn behind_tls(self, speaks: Speaks) -> Self {
+        Self { tls: Some(speaks), ..self }
+    }
+
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -236,7 +244,13 @@ impl Rig {
             Some(_) | None => anyhow::Ok((harness, program)),
         };
         let programs = programs.map(standing).collect::<anyhow::Result<_>>()?;
-        let provider = Provider::start(setup.provider).await?;
+        let provider = match setup.tls {
+            None => Provider::start(setup.provider).await?,
+            Some(speaks) => Provider::start_tls(setup.provider, speaks).await?,
+        };
+        if let Some(authority) = provider.authority() {
+            place.trust(authority)?;
+        }
         let config = Config { programs, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
         let base_url = provider.base_url_for(setup.harness.protocol());
         std::fs::write(place.config(), config.text(&place, &base_url)).context("write the configuration")?;

@@ -138,6 +138,15 @@ impl Place {
         Ok(path)
     }
 
+    /// The daemon trusts this authority of certificates, and no other one.
+    pub(super) fn trust(&mut self, authority: &str) -> anyhow::Result<()> {
+        let path = self.root.join("authority.pem");
+        fs::write(&path, authority).context("write the certificate of the authority")?;
+        let path = path.into_os_string().into_string().ok().context("a path that no variable can have")?;
+        self.environment.push(("SSL_CERT_FILE".into(), path));
+        Ok(())
+    }
+
     pub(super) fn arm(&mut self, failpoints: String) -> anyhow::Result<()> {
         self.daemon = Some(self::failpoints()?);
         self.environment.push((FAILPOINTS.into(), failpoints));
