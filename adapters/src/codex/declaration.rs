@@ -4,9 +4,9 @@ use super::{KIND, Settings};
 use crate::harness::{
     AcceptedValues, Availability,
     Capability::{
-        EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
-        MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StrictCalls,
-        StructuredOutput, Usage,
+        self, EnvironmentNone, ExecutionControls, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment,
+        MessageImages, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
+        StrictCalls, StructuredOutput, Usage,
     },
     ContextSize, Declaration, FunctionNames, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol, Proved, Row,
     SearchLimits, TextVerbosity, WebSearchMode,
@@ -75,6 +75,8 @@ const PROVED: &[Row] = &[
     (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
     (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
     (StrictCalls, Some("strict_calls::strict_nowhere"), Some("strict_calls::strict_withheld")),
+    (ExecutionControls, Some("controls::controls_none"), Some("controls::controls_workspace")),
+    (Capability::TextVerbosity, Some("controls::controls_none"), Some("controls::controls_workspace")),
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];
 
@@ -118,7 +120,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
                 by_model: true,
             },
             reasoning_summaries: AcceptedValues { values: &["auto", "concise", "detailed", "none"], by_model: false },
-            service_tiers: AcceptedValues { values: &["auto", "default", "fast", "flex", "priority"], by_model: true },
+            service_tiers: AcceptedValues { values: &["auto", "fast", "flex", "priority"], by_model: true },
             mcp: McpLimits {
                 transports: &[McpKind::Http, McpKind::Stdio],
                 allowed_tools: &[McpKind::Http, McpKind::Stdio],
