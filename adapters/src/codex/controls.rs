@@ -13,8 +13,6 @@ const SCRIPTS: [&str; 3] = ["code_mode", "code_mode_only", "code_mode_prewarm"];
 
 /// The tier that is the provider's own choice: nothing is asked for, whatever the model.
 const AUTO: &str = "auto";
-/// An effort that is none of a model's own: Codex makes another one of it.
-const ULTRA: &str = "ultra";
 /// A tier that Codex hands on for every model.
 const FLEX: &str = "flex";
 
@@ -133,17 +131,8 @@ pub(super) fn check(controls: &Controls, model: &str, entry: Option<&Entry>) -> 
             return Err(format!("text_verbosity cannot be {asked}: the model {model} does not take it"));
         }
     }
-    if let Some(effort) = controls.reasoning_effort.as_deref() {
-        match entry {
-            Some(entry) => among("reasoning_effort", effort, &entry.efforts(), model)?,
-            None if effort == ULTRA => {
-                return Err(format!(
-                    "reasoning_effort cannot be {effort}: {}, and codex asks for another one",
-                    unknown()
-                ));
-            }
-            None => {}
-        }
+    if let Some((effort, entry)) = controls.reasoning_effort.as_deref().zip(entry) {
+        among("reasoning_effort", effort, &entry.efforts(), model)?;
     }
     if let Some(tier) = controls.service_tier.as_deref().filter(|tier| *tier != AUTO) {
         match entry {

@@ -76,7 +76,7 @@ const PROVED: &[Row] = &[
     (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
     (StrictCalls, Some("strict_calls::strict_nowhere"), Some("strict_calls::strict_withheld")),
     (ExecutionControls, Some("controls::controls_none"), Some("controls::controls_workspace")),
-    (Capability::TextVerbosity, Some("controls::controls_none"), Some("controls::controls_workspace")),
+    (Capability::TextVerbosity, Some("controls::settings_none"), Some("controls::settings_workspace")),
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];
 
@@ -115,11 +115,13 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             },
             programmatic_tool_calling: &[false, true],
             text_verbosities: &[TextVerbosity::Low, TextVerbosity::Medium, TextVerbosity::High],
+            // `ultra`, which models list too, has Codex start agents and asks the provider for another effort.
             reasoning_efforts: AcceptedValues {
-                values: &["high", "low", "max", "medium", "minimal", "none", "ultra", "xhigh"],
+                values: &["high", "low", "max", "medium", "minimal", "none", "xhigh"],
                 by_model: true,
             },
             reasoning_summaries: AcceptedValues { values: &["auto", "concise", "detailed", "none"], by_model: false },
+            // `default` is natively one too, and asks the provider for none.
             service_tiers: AcceptedValues { values: &["auto", "fast", "flex", "priority"], by_model: true },
             mcp: McpLimits {
                 transports: &[McpKind::Http, McpKind::Stdio],

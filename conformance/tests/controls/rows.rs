@@ -43,7 +43,7 @@ fn row(
 }
 
 fn native(model: &'static str, all: &[&[(&'static str, &'static str)]]) -> Row {
-    row("none", "absent", model, Want::Native(all.concat()), |_| {}).resumed()
+    row("none", "absent", model, Want::Native(all.concat()), |_| {})
 }
 
 fn controls(tools: &mut AdmittedTools) -> &mut ExecutionControls {
@@ -105,12 +105,26 @@ fn same() -> Want {
     Want::Changes(Vec::new())
 }
 
-/// The rows of a Harness under a placement.
-pub(crate) fn rows(harness: Harness, placement: Placement) -> Vec<Row> {
-    match harness {
-        Harness::Codex => codex(placement == Placement::None),
-        Harness::ClaudeCode => claude(placement == Placement::None),
-    }
+/// Which controls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Those that decide which tools the model is offered, or how it answers.
+    Tools,
+    /// Those that decide how it is asked.
+    Settings,
+}
+
+/// The rows of a Harness under a placement, those without a control first.
+pub(crate) fn rows(harness: Harness, placement: Placement, part: Part) -> Vec<Row> {
+    let nowhere = placement == Placement::None;
+    let (mut rows, others) = match (harness, part) {
+        (Harness::Codex, Part::Tools) => (codex(nowhere), codex_tools(nowhere)),
+        (Harness::Codex, Part::Settings) => (codex(nowhere), codex_settings()),
+        (Harness::ClaudeCode, Part::Tools) => (claude(nowhere), claude_tools(nowhere)),
+        (Harness::ClaudeCode, Part::Settings) => (claude(nowhere), claude_settings()),
+    };
+    rows.extend(others);
+    rows
 }
 
 const DIRECT: &str = "gpt-5.5";
@@ -130,6 +144,20 @@ fn codex(nowhere: bool) -> Vec<Row> {
     let shell: &[(&str, &str)] = &[("exec_command", ""), ("write_stdin", ""), ("view_image", "")];
     let (tools, patch) = if nowhere { (none, none) } else { (shell, &[("apply_patch", "")] as &[_]) };
     let scripted: &[_] = &[("exec", ""), ("wait", ""), ("send_message_to_user_async", ""), ("clock.sleep", "")];
+    vec![
+        native(
+            DIRECT,
+            &[tools, patch, &[("web_search", by_itself), ("reasoning.effort", "medium"), ("text.verbosity", "low")]],
+        ),
+        native(
+            SCRIPTED,
+            &[if nowhere { none } else { scripted }, &[("reasoning.effort", "low"), ("text.verbosity", "low")]],
+        ),
+        native(UNKNOWN, &[tools, &[("web_search", by_itself_unknown), ("reasoning.summary", "auto")]]),
+    ]
+}
+
+fn codex_tools(nowhere: bool) -> Vec<Row> {
     let one_by_one = [
         ("exec_command", Some("")),
         ("write_stdin", Some("")),
@@ -154,16 +182,9 @@ fn codex(nowhere: bool) -> Vec<Row> {
         timezone: Some("Europe/Berlin".into()),
     };
     let found = |with: &'static str| changes([("web_search", Some(with))]);
-    let setting = |name: &'static str, value: &'static str| changes([(name, Some(value))]);
     let everything = v1::WebSearchControl { location: Some(ulm.clone()), ..among(&["example.com"]) };
     vec![
-        native(DIRECT, &[tools, patch, &[("web_search", by_itself), ("reasoning.effort", "medium"), ("text.verbosity", "low")]]),
-        native(
-            SCRIPTED,
-            &[if nowhere { none } else { scripted }, &[("reasoning.effort", "low"), ("text.verbosity", "low")]],
-        ),
-        native(UNKNOWN, &[tools, &[("web_search", by_itself_unknown), ("reasoning.summary", "auto")]]),
-        searching("disabled", DIRECT, search(WebSearchMode::Disabled), changes([("web_search", None)])).resumed(),
+        searching("disabled", DIRECT, search(WebSearchMode::Disabled), changes([("web_search", None)])),
         searching("disabled", UNKNOWN, search(WebSearchMode::Disabled), changes([("web_search", None)])),
         searching("cached", DIRECT, cached(), found(CACHED)).resumed(),
         searching("cached", UNKNOWN, cached(), found(r#"{"external_web_access":false}"#)),
@@ -217,33 +238,7 @@ fn codex(nowhere: bool) -> Vec<Row> {
         scripts(false, DIRECT, same()),
         scripts(false, SCRIPTED, if nowhere { same() } else { changes(one_by_one) }).resumed(),
         scripts(false, UNKNOWN, same()),
-        verbosity(TextVerbosity::Low, DIRECT, setting("text.verbosity", "low")),
-        verbosity(TextVerbosity::Medium, DIRECT, setting("text.verbosity", "medium")),
-        verbosity(TextVerbosity::High, DIRECT, setting("text.verbosity", "high")).resumed(),
-        verbosity(TextVerbosity::High, SCRIPTED, setting("text.verbosity", "high")),
-        verbosity(TextVerbosity::Medium, UNKNOWN, same()),
-        verbosity(TextVerbosity::High, UNKNOWN, Want::Fails("text_verbosity cannot be high: the catalogue of codex has no model private-model, and codex tells such a model nothing of it")),
-        effort("low", DIRECT, setting("reasoning.effort", "low")).resumed(),
-        effort("high", DIRECT, setting("reasoning.effort", "high")),
-        effort("xhigh", DIRECT, setting("reasoning.effort", "xhigh")),
-        effort("max", SCRIPTED, setting("reasoning.effort", "max")),
-        effort("max", DIRECT, Want::Fails("reasoning_effort cannot be max: for the model gpt-5.5 the catalogue of codex lists low, medium, high, xhigh")),
-        effort("minimal", UNKNOWN, setting("reasoning.effort", "minimal")),
-        effort("none", UNKNOWN, setting("reasoning.effort", "none")),
-        effort("ultra", UNKNOWN, Want::Fails("reasoning_effort cannot be ultra: the catalogue of codex has no model private-model, and codex asks for another one")),
-        // What Codex makes of it where the model lists it.
-        effort("ultra", SCRIPTED, setting("reasoning.effort", "max")),
-        summary("auto", DIRECT, setting("reasoning.summary", "auto")),
-        summary("concise", DIRECT, setting("reasoning.summary", "concise")),
-        summary("detailed", DIRECT, setting("reasoning.summary", "detailed")).resumed(),
-        summary("none", UNKNOWN, changes([("reasoning.summary", None)])),
-        tier("auto", DIRECT, same()),
-        tier("priority", DIRECT, setting("service_tier", "priority")).resumed(),
-        tier("fast", DIRECT, setting("service_tier", "priority")),
-        tier("flex", DIRECT, Want::Fails("service_tier cannot be flex: for the model gpt-5.5 the catalogue of codex lists priority, fast")),
-        tier("flex", UNKNOWN, setting("service_tier", "flex")),
-        tier("priority", UNKNOWN, Want::Fails("service_tier cannot be priority: the catalogue of codex has no model private-model, and codex asks for no tier then")),
-        row("`output_format`", "json_schema", DIRECT, setting("text.format.type", "json_schema"), answering).resumed(),
+        row("`output_format`", "json_schema", DIRECT, changes([("text.format.type", Some("json_schema"))]), answering),
         row(
             "all of them",
             "beside a function and a schema",
@@ -273,6 +268,60 @@ fn codex(nowhere: bool) -> Vec<Row> {
     ]
 }
 
+fn codex_settings() -> Vec<Row> {
+    let setting = |name: &'static str, value: &'static str| changes([(name, Some(value))]);
+    vec![
+        verbosity(TextVerbosity::Low, DIRECT, setting("text.verbosity", "low")),
+        verbosity(TextVerbosity::Medium, DIRECT, setting("text.verbosity", "medium")),
+        verbosity(TextVerbosity::High, DIRECT, setting("text.verbosity", "high")),
+        verbosity(TextVerbosity::High, SCRIPTED, setting("text.verbosity", "high")),
+        verbosity(TextVerbosity::Medium, UNKNOWN, same()),
+        verbosity(
+            TextVerbosity::High,
+            UNKNOWN,
+            Want::Fails(
+                "text_verbosity cannot be high: the catalogue of codex has no model private-model, and codex tells such a model nothing of it",
+            ),
+        ),
+        effort("low", DIRECT, setting("reasoning.effort", "low")),
+        effort("high", DIRECT, setting("reasoning.effort", "high")),
+        effort("xhigh", DIRECT, setting("reasoning.effort", "xhigh")),
+        effort("max", SCRIPTED, setting("reasoning.effort", "max")),
+        effort(
+            "max",
+            DIRECT,
+            Want::Fails(
+                "reasoning_effort cannot be max: for the model gpt-5.5 the catalogue of codex lists low, medium, high, xhigh",
+            ),
+        ),
+        effort("minimal", UNKNOWN, setting("reasoning.effort", "minimal")),
+        effort("none", UNKNOWN, setting("reasoning.effort", "none")),
+        // What Codex makes of it where the model lists it.
+        summary("auto", DIRECT, setting("reasoning.summary", "auto")),
+        summary("concise", DIRECT, setting("reasoning.summary", "concise")),
+        summary("detailed", DIRECT, setting("reasoning.summary", "detailed")),
+        summary("none", UNKNOWN, changes([("reasoning.summary", None)])),
+        tier("auto", DIRECT, same()),
+        tier("priority", DIRECT, setting("service_tier", "priority")),
+        tier("fast", DIRECT, setting("service_tier", "priority")),
+        tier(
+            "flex",
+            DIRECT,
+            Want::Fails(
+                "service_tier cannot be flex: for the model gpt-5.5 the catalogue of codex lists priority, fast",
+            ),
+        ),
+        tier("flex", UNKNOWN, setting("service_tier", "flex")),
+        tier(
+            "priority",
+            UNKNOWN,
+            Want::Fails(
+                "service_tier cannot be priority: the catalogue of codex has no model private-model, and codex asks for no tier then",
+            ),
+        ),
+    ]
+}
+
 /// A model that has efforts.
 const CLAUDE: &str = "claude-opus-5-5";
 const OLDER: &str = "claude-opus-4-6";
@@ -281,7 +330,7 @@ const WITHOUT_EFFORTS: &str = "claude-sonnet-4-5";
 /// The native tools of a workspace (R-CTL-5).
 const WORKSPACE: [(&str, &str); 17] = [
     ("Bash", ""),
-    ("DeferredToolPlaceholder", ""),
+    ("DeferredToolPlaceholder", "to be found"),
     ("Edit", ""),
     ("EnterWorktree", "to be found"),
     ("ExitWorktree", "to be found"),
@@ -301,14 +350,18 @@ const WORKSPACE: [(&str, &str); 17] = [
 
 fn claude(nowhere: bool) -> Vec<Row> {
     let tools: &[(&str, &str)] = if nowhere { &[] } else { &WORKSPACE };
+    vec![native(CLAUDE, &[tools, &[("output_config.effort", "medium")]])]
+}
+
+fn claude_tools(nowhere: bool) -> Vec<Row> {
     let medium = || v1::WebSearchControl {
         context_size: Some(WebSearchContextSize::Medium.into()),
         ..search(WebSearchMode::Live)
     };
     let found = || if nowhere { changes([("WebSearch", Some(""))]) } else { same() };
-    let asked = |value: &'static str| changes([("output_config.effort", Some(value))]);
     let finding = |of: &[(&'static str, &'static str)]| {
-        let searched = [("ToolSearch", ""), ("DeferredToolPlaceholder", ""), ("rare", "to be found"), ("often", "")];
+        let searched =
+            [("ToolSearch", ""), ("DeferredToolPlaceholder", "to be found"), ("rare", "to be found"), ("often", "")];
         Want::Changes(searched.iter().chain(of).map(|&(name, value)| (name, Some(value))).collect())
     };
     let deferring = |tools: &mut AdmittedTools| {
@@ -317,7 +370,6 @@ fn claude(nowhere: bool) -> Vec<Row> {
         tools.tool_search = Some(v1::ToolSearch {});
     };
     vec![
-        native(CLAUDE, &[tools, &[("output_config.effort", "medium")]]),
         searching(
             "disabled",
             CLAUDE,
@@ -325,31 +377,11 @@ fn claude(nowhere: bool) -> Vec<Row> {
             changes([("WebSearch", None), ("WebFetch", None)]),
         )
         .resumed(),
-        searching("live", CLAUDE, search(WebSearchMode::Live), found()).resumed(),
+        searching("live", CLAUDE, search(WebSearchMode::Live), found()),
         searching("live, `context_size` medium", CLAUDE, medium(), found()),
         scripts(false, CLAUDE, same()),
-        verbosity(TextVerbosity::Medium, CLAUDE, same()),
-        effort("low", CLAUDE, asked("low")).resumed(),
-        effort("medium", CLAUDE, asked("medium")),
-        effort("high", CLAUDE, asked("high")),
-        effort("xhigh", CLAUDE, asked("xhigh")),
-        effort("max", CLAUDE, asked("max")),
-        effort(
-            "xhigh",
-            OLDER,
-            Want::Fails(
-                "claude refused: reasoning_effort cannot be xhigh for the model claude-opus-4-6: claude code takes high in its place",
-            ),
-        ),
-        effort(
-            "low",
-            WITHOUT_EFFORTS,
-            Want::Fails("claude refused: reasoning_effort cannot be low for the model claude-sonnet-4-5: it has none"),
-        ),
-        summary("auto", CLAUDE, same()),
-        tier("auto", CLAUDE, same()),
-        row("`output_format`", "json_schema", CLAUDE, changes([("StructuredOutput", Some(""))]), answering).resumed(),
-        row("`tool_search`", "beside a deferred function", CLAUDE, finding(&[]), deferring).resumed(),
+        row("`output_format`", "json_schema", CLAUDE, changes([("StructuredOutput", Some(""))]), answering),
+        row("`tool_search`", "beside a deferred function", CLAUDE, finding(&[]), deferring),
         row(
             "all of them",
             "beside functions, a search for tools and a schema",
@@ -368,5 +400,31 @@ fn claude(nowhere: bool) -> Vec<Row> {
             },
         )
         .resumed(),
+    ]
+}
+
+fn claude_settings() -> Vec<Row> {
+    let asked = |value: &'static str| changes([("output_config.effort", Some(value))]);
+    vec![
+        verbosity(TextVerbosity::Medium, CLAUDE, same()),
+        effort("low", CLAUDE, asked("low")),
+        effort("medium", CLAUDE, asked("medium")),
+        effort("high", CLAUDE, asked("high")),
+        effort("xhigh", CLAUDE, asked("xhigh")),
+        effort("max", CLAUDE, asked("max")),
+        effort(
+            "xhigh",
+            OLDER,
+            Want::Fails(
+                "claude refused: reasoning_effort cannot be xhigh for the model claude-opus-4-6: claude code takes high in its place",
+            ),
+        ),
+        effort(
+            "low",
+            WITHOUT_EFFORTS,
+            Want::Fails("claude refused: reasoning_effort cannot be low for the model claude-sonnet-4-5: it has none"),
+        ),
+        summary("auto", CLAUDE, same()),
+        tier("auto", CLAUDE, same()),
     ]
 }

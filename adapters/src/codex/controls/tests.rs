@@ -92,11 +92,6 @@ fn the_entry_of_the_model_decides() {
         "reasoning_effort cannot be low: for the model plain the catalogue of codex lists none",
     );
     checked("other", &effort("max"), "");
-    checked(
-        "other",
-        &effort("ultra"),
-        "reasoning_effort cannot be ultra: the catalogue of codex has no model other, and codex asks for another one",
-    );
     let tier = |tier: &str| Controls { service_tier: Some(tier.into()), ..Controls::default() };
     for taken in ["priority", "fast"] {
         checked("m-5", &tier(taken), "");
