@@ -97,7 +97,9 @@ pub(super) fn arguments(configuration: &Configuration, inventory: &Inventory, of
         format!("--model={}", configuration.model),
         conversation,
     ];
-    ARGUMENTS.iter().map(OsString::from).chain(own.into_iter().map(OsString::from)).collect()
+    // The other controls have no value here that changes anything.
+    let effort = configuration.controls.reasoning_effort.as_ref().map(|effort| format!("--effort={effort}"));
+    ARGUMENTS.iter().map(OsString::from).chain(own.into_iter().chain(effort).map(OsString::from)).collect()
 }
 
 /// Folders of a process, all private to the Session.
@@ -290,6 +292,15 @@ pub(super) fn again() -> Initialize<'static> {
         sdk_mcp_server_configs: None,
         sdk_mcp_server_manifests: None,
     }
+}
+
+/// The request for the settings that hold: the effort is in its answer, which depends on the model as well.
+pub(super) fn get_settings() -> impl Serialize {
+    #[derive(Serialize)]
+    struct GetSettings {
+        subtype: &'static str,
+    }
+    GetSettings { subtype: "get_settings" }
 }
 
 /// The longest argument of a process in bytes, with the NUL behind it.

@@ -5,9 +5,9 @@ use crate::{
     harness::{
         AcceptedValues, Availability,
         Capability::{
-            EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
-            MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StrictCalls,
-            StructuredOutput, ToolSearch, Usage,
+            EnvironmentNone, ExecutionControls, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment,
+            MessageImages, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
+            StrictCalls, StructuredOutput, ToolSearch, Usage,
         },
         ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol,
         Proved, Row, SearchLimits, TextVerbosity, WebSearchMode,
@@ -108,6 +108,7 @@ const PROVED: &[Row] = &[
     (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
     (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
     (StrictCalls, Some("strict_calls::strict_nowhere"), Some("strict_calls::strict_withheld")),
+    (ExecutionControls, Some("controls::controls_none"), Some("controls::controls_workspace")),
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];
 
@@ -152,7 +153,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             },
             programmatic_tool_calling: &[false],
             text_verbosities: &[TextVerbosity::Medium],
-            reasoning_efforts: AcceptedValues { values: &["high", "low", "max", "medium", "xhigh"], by_model: false },
+            // For a model that has it not Claude Code takes another one, and says so.
+            reasoning_efforts: AcceptedValues { values: &["high", "low", "max", "medium", "xhigh"], by_model: true },
             reasoning_summaries: AcceptedValues { values: &["auto"], by_model: false },
             service_tiers: AcceptedValues { values: &["auto"], by_model: false },
             mcp: McpLimits {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tokio::time;
 use tokio_util::task::TaskTracker;
@@ -121,6 +121,11 @@ pub(super) async fn prepare(
         Ok(told) => told,
         Err(trouble) => return Err(as_root(opening.fail("initialize", trouble).await)),
     };
+    if let Some(effort) = &configuration.controls.reasoning_effort
+        && let Err(trouble) = check_effort(&mut opening, effort, &configuration.model).await
+    {
+        return Err(opening.fail("effort", trouble).await);
+    }
     let native = Conversation::new(Opened {
         id: id.clone(),
         home: state.clone(),
@@ -193,31 +198,61 @@ async fn look_at_schema(process: process::Launch, settings: &Settings) -> Result
     }
 }
 
-/// `initialize`; gives the version that the process says it has. What it asks meanwhile is declined.
+/// `initialize`; gives the version that the process says it has.
 async fn initialize(opening: &mut Opening, request: &config::Initialize<'_>) -> Result<Option<String>, Trouble> {
     #[derive(Deserialize)]
     struct Initialized {
         claude_code_version: Option<String>,
         account: Option<Box<RawValue>>,
     }
-    const ID: &str = "initialize";
-    opening.write(write::request(ID, request))?;
+    let told = ask(opening, "initialize", request).await?;
+    let Some(Initialized { claude_code_version, account }) = told else { return Ok(None) };
+    // One of another form says nothing (R-CAP-5).
+    let account = account.and_then(|account| serde_json::from_str::<Account>(account.get()).ok());
+    if account.is_some_and(|account| account.is_anonymous()) {
+        return Err(Trouble::Refused(NO_KEY.to_owned()));
+    }
+    Ok(claude_code_version)
+}
+
+/// Whether the model will be asked for this effort: Claude Code takes a lower one for a model that has it not, or none, and says so here alone (R-CTL-2).
+async fn check_effort(opening: &mut Opening, asked: &str, model: &str) -> Result<(), Trouble> {
+    #[derive(Default, Deserialize)]
+    struct Settings {
+        applied: Option<Applied>,
+    }
+    #[derive(Deserialize)]
+    struct Applied {
+        effort: Option<String>,
+    }
+    let told: Settings = ask(opening, "settings", &config::get_settings()).await?.unwrap_or_default();
+    let Some(Applied { effort }) = told.applied else {
+        return Err(Trouble::Broken("it does not say which effort it asks for".to_owned()));
+    };
+    let other = match effort.as_deref() {
+        Some(effort) if effort == asked => return Ok(()),
+        Some(lower) => format!("claude code takes {lower} in its place"),
+        None => "it has none".to_owned(),
+    };
+    Err(Trouble::Refused(format!("reasoning_effort cannot be {asked} for the model {model}: {other}")))
+}
+
+/// Asks, and gives the answer. What it asks meanwhile is declined.
+async fn ask<T: DeserializeOwned>(
+    opening: &mut Opening,
+    id: &str,
+    request: &impl Serialize,
+) -> Result<Option<T>, Trouble> {
+    opening.write(write::request(id, request))?;
     loop {
         let line = opening.line().await?;
         match wire::read(&line) {
-            Ok(Some(Line::Response(response))) if response.request_id == ID => {
+            Ok(Some(Line::Response(response))) if response.request_id == id => {
                 if !response.success {
                     return Err(Trouble::Refused(response.error.unwrap_or_default()));
                 }
-                let told = response.response.map(|told| serde_json::from_str::<Initialized>(told.get()));
-                let told = told.transpose().map_err(|error| Trouble::Broken(format!("unexpected answer: {error}")))?;
-                let Some(Initialized { claude_code_version, account }) = told else { return Ok(None) };
-                // One of another form says nothing (R-CAP-5).
-                let account = account.and_then(|account| serde_json::from_str::<Account>(account.get()).ok());
-                if account.is_some_and(|account| account.is_anonymous()) {
-                    return Err(Trouble::Refused(NO_KEY.to_owned()));
-                }
-                return Ok(claude_code_version);
+                let told = response.response.map(|told| serde_json::from_str(told.get()));
+                return told.transpose().map_err(|error| Trouble::Broken(format!("unexpected answer: {error}")));
             }
             // A start that failed: the process says why, and leaves.
             Ok(Some(Line::Result(result))) => {

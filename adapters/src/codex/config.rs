@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::admission;
+use super::{admission, controls};
 use crate::{
     harness::{Configuration, Isolation},
     native::{
@@ -168,6 +168,13 @@ pub(super) struct ThreadStart<'a> {
     config: ThreadConfig<'a>,
 }
 
+impl ThreadStart<'_> {
+    /// Whether it is told a catalogue of models.
+    pub(super) fn has_catalogue(&self) -> bool {
+        self.config.model_catalog_json.is_some()
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DynamicTool<'a> {
@@ -187,6 +194,8 @@ struct ThreadConfig<'a> {
     /// Replaces the bundled catalogue of models.
     #[serde(skip_serializing_if = "Option::is_none")]
     model_catalog_json: Option<&'a Path>,
+    #[serde(flatten)]
+    controlled: controls::Controlled<'a>,
 }
 
 #[derive(Serialize)]
@@ -216,29 +225,26 @@ pub(super) enum Place<'a> {
     /// On this workspace.
     Workspace(&'a Path),
     /// On no environment: a private, empty directory stands where Codex wants one.
-    Nowhere {
-        /// The directory.
-        directory: &'a Path,
-        /// The catalogue of models without native tools, where the bundled one names the model.
-        catalogue: Option<&'a Path>,
-    },
+    Nowhere(&'a Path),
 }
 
 impl<'a> Place<'a> {
     pub(super) fn directory(self) -> &'a Path {
         match self {
-            Self::Workspace(directory) | Self::Nowhere { directory, .. } => directory,
+            Self::Workspace(directory) | Self::Nowhere(directory) => directory,
         }
     }
 
     pub(super) fn is_nowhere(self) -> bool {
-        matches!(self, Self::Nowhere { .. })
+        matches!(self, Self::Nowhere(_))
     }
 }
 
 /// What `thread/start` depends on beside the configuration.
 pub(super) struct Surroundings<'a> {
     pub(super) place: Place<'a>,
+    /// The catalogue of models that takes the place of the bundled one (see [`super::catalogue`]).
+    pub(super) catalogue: Option<&'a Path>,
     pub(super) isolation: Isolation,
     pub(super) trust_workspace: bool,
     pub(super) model_key: Option<&'a SecretString>,
@@ -300,10 +306,8 @@ pub(super) fn thread_start<'a>(
         config: ThreadConfig {
             model_providers: BTreeMap::from([(PROVIDER, provider)]),
             projects: projects.collect(),
-            model_catalog_json: match place {
-                Place::Workspace(_) => None,
-                Place::Nowhere { catalogue, .. } => catalogue,
-            },
+            model_catalog_json: surroundings.catalogue,
+            controlled: controls::settings(&configuration.controls),
         },
     })
 }

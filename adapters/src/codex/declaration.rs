@@ -4,9 +4,9 @@ use super::{KIND, Settings};
 use crate::harness::{
     AcceptedValues, Availability,
     Capability::{
-        EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
-        MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StrictCalls,
-        StructuredOutput, Usage,
+        self, EnvironmentNone, ExecutionControls, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment,
+        MessageImages, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
+        StrictCalls, StructuredOutput, Usage,
     },
     ContextSize, Declaration, FunctionNames, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol, Proved, Row,
     SearchLimits, TextVerbosity, WebSearchMode,
@@ -75,6 +75,8 @@ const PROVED: &[Row] = &[
     (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
     (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
     (StrictCalls, Some("strict_calls::strict_nowhere"), Some("strict_calls::strict_withheld")),
+    (ExecutionControls, Some("controls::controls_none"), Some("controls::controls_workspace")),
+    (Capability::TextVerbosity, Some("controls::settings_none"), Some("controls::settings_workspace")),
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];
 
@@ -113,12 +115,14 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             },
             programmatic_tool_calling: &[false, true],
             text_verbosities: &[TextVerbosity::Low, TextVerbosity::Medium, TextVerbosity::High],
+            // `ultra`, which models list too, has Codex start agents and asks the provider for another effort.
             reasoning_efforts: AcceptedValues {
-                values: &["high", "low", "max", "medium", "minimal", "none", "ultra", "xhigh"],
+                values: &["high", "low", "max", "medium", "minimal", "none", "xhigh"],
                 by_model: true,
             },
             reasoning_summaries: AcceptedValues { values: &["auto", "concise", "detailed", "none"], by_model: false },
-            service_tiers: AcceptedValues { values: &["auto", "default", "fast", "flex", "priority"], by_model: true },
+            // `default` is natively one too, and asks the provider for none.
+            service_tiers: AcceptedValues { values: &["auto", "fast", "flex", "priority"], by_model: true },
             mcp: McpLimits {
                 transports: &[McpKind::Http, McpKind::Stdio],
                 allowed_tools: &[McpKind::Http, McpKind::Stdio],

@@ -30,6 +30,8 @@ pub(super) struct Thread {
     nowhere: bool,
     /// Schema of every final answer.
     output_schema: Option<Box<RawValue>>,
+    /// The sandbox of every turn, where it is not the thread's.
+    sandbox_policy: Option<wire::SandboxPolicy>,
     next_id: u64,
     /// What we asked and was not answered.
     asked: BTreeMap<u64, Asked>,
@@ -48,6 +50,7 @@ pub(super) struct Opened {
     pub(super) home: PathBuf,
     pub(super) nowhere: bool,
     pub(super) output_schema: Option<Box<RawValue>>,
+    pub(super) sandbox_policy: Option<wire::SandboxPolicy>,
     pub(super) next_id: u64,
     /// Tokens that the thread had used before.
     pub(super) used: wire::Tokens,
@@ -65,12 +68,13 @@ enum Asked {
 
 impl Thread {
     pub(super) fn new(opened: Opened) -> Self {
-        let Opened { id, home, nowhere, output_schema, next_id, used, functions } = opened;
+        let Opened { id, home, nowhere, output_schema, sandbox_policy, next_id, used, functions } = opened;
         Self {
             id,
             home,
             nowhere,
             output_schema,
+            sandbox_policy,
             next_id,
             asked: BTreeMap::new(),
             items: Items::new(used),
@@ -112,6 +116,7 @@ impl Native for Thread {
             input: input.parts.iter().map(wire::UserInput::of).collect(),
             output_schema: thread.output_schema.as_deref(),
             environments: thread.nowhere.then_some([]),
+            sandbox_policy: thread.sandbox_policy,
         };
         let line = rpc::request(thread.next_id, "turn/start", &params);
         owner.ask_for(Asked::Start, line, None);

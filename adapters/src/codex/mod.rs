@@ -5,6 +5,7 @@
 mod admission;
 mod catalogue;
 mod config;
+mod controls;
 mod declaration;
 mod events;
 mod executor;

@@ -4,6 +4,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::Serialize;
@@ -13,12 +14,12 @@ use tokio_util::task::TaskTracker;
 use super::{
     Catalogue, Settings, admission, catalogue,
     config::{self, Place},
-    declaration,
+    controls, declaration,
     executor::{Opened, Thread},
     wire,
 };
 use crate::{
-    harness::{Executor, HistoryFault, Launch, Placement, PrepareError, Resume},
+    harness::{Controls, Executor, HistoryFault, Launch, Placement, PrepareError, Resume},
     native::{
         environment::Environment,
         lock::LockError,
@@ -56,16 +57,14 @@ pub(super) async fn prepare(
         return Err(unstarted("configuration", "the workspace cannot be trusted beside a model key".to_owned()));
     }
     let empty = launch.home.join("empty");
-    let models = match on_workspace {
-        true => None,
-        false => models(&launch, bundled, settings).await.map_err(|message| unstarted("models", message))?,
-    };
+    let models = models(&launch, bundled, settings).await.map_err(|message| unstarted("models", message))?;
     let place = match &launch.configuration.placement {
         Placement::Workspace { directory, .. } => Place::Workspace(launch.workspace.as_deref().unwrap_or(directory)),
-        Placement::None => Place::Nowhere { directory: &empty, catalogue: models.as_deref() },
+        Placement::None => Place::Nowhere(&empty),
     };
     let surroundings = config::Surroundings {
         place,
+        catalogue: models.as_deref(),
         isolation: settings.isolation,
         trust_workspace: settings.trust_workspace,
         model_key: launch.model_key.as_ref(),
@@ -115,6 +114,11 @@ pub(super) async fn prepare(
         home: codex_home(&launch.home),
         nowhere: place.is_nowhere(),
         output_schema,
+        sandbox_policy: controls::sandbox_policy(
+            &launch.configuration.controls,
+            &launch.configuration.placement,
+            settings.isolation,
+        ),
         next_id: talk.next_id,
         used: talk.used,
         functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
@@ -134,7 +138,7 @@ pub(super) fn codex_home(home: &Path) -> PathBuf {
 async fn write_home(launch: &Launch, place: Place<'_>, settings: &Settings) -> io::Result<PathBuf> {
     let (home, user) = (codex_home(&launch.home), launch.home.join("user"));
     let nowhere = match place {
-        Place::Nowhere { directory, .. } => Some(directory),
+        Place::Nowhere(directory) => Some(directory),
         Place::Workspace(_) => None,
     };
     start::make_folders([&*home, &*user].into_iter().chain(nowhere), settings).await?;
@@ -143,17 +147,36 @@ async fn write_home(launch: &Launch, place: Place<'_>, settings: &Settings) -> i
     Ok(home)
 }
 
-/// Writes the catalogue in which the Session's model has no native tools; none where the bundled one does not name it.
+/// Checks the controls against what the catalogue says of the Session's model, and writes the catalogue that the Session needs: without native tools
+/// or scripts for this model, or the very one in which its verbosity was looked up. None where the bundled one does as well.
 async fn models(launch: &Launch, bundled: Catalogue<'_>, settings: &Settings) -> Result<Option<PathBuf>, String> {
+    let configuration = Arc::clone(&launch.configuration);
+    let nowhere = configuration.placement == Placement::None;
+    if !nowhere && !controls::ask_the_catalogue(&configuration.controls) {
+        return Ok(None);
+    }
     let bundled = bundled.await?;
-    let (model, home) = (launch.configuration.model.clone(), launch.home.clone());
-    let user = settings.user.clone();
+    let (home, user) = (launch.home.clone(), settings.user.clone());
     let work = move || {
-        let changed = catalogue::without_tools(&bundled, &model)
-            .map_err(|error| format!("the catalogue of models cannot be read: {error}"))?;
-        let Some(text) = changed else { return Ok(None) };
+        let unread = |error| format!("the catalogue of models cannot be read: {error}");
+        let (controls, model) = (&configuration.controls, &configuration.model);
+        let entry = catalogue::entry(&bundled, model).map_err(unread)?;
+        controls::check(controls, model, entry.as_ref())?;
+        let scripts = entry.is_some_and(|entry| entry.tool_mode.is_some());
+        let change = match controls.programmatic_tool_calling {
+            _ if nowhere => Some(catalogue::WITHOUT_TOOLS),
+            Some(false) if scripts => Some(catalogue::WITHOUT_SCRIPTS),
+            Some(_) | None => None,
+        };
+        let changed =
+            change.map(|change| catalogue::changed(&bundled, model, change)).transpose().map_err(unread)?.flatten();
+        let text = match &changed {
+            Some(changed) => &**changed,
+            None if controls::is_verbosity(controls) => &*bundled,
+            None => return Ok(None),
+        };
         let path = home.join("models.json");
-        user::write_own(&path, &text, user.as_ref())
+        user::write_own(&path, text, user.as_ref())
             .map_err(|error| format!("write the catalogue of models: {error}"))?;
         Ok(Some(path))
     };
@@ -209,11 +232,23 @@ impl Talk {
         let no_params = serde_json::Map::new();
         self.opening.write(rpc::notification("initialized", &no_params)).map_err(at("initialize"))?;
 
+        let (controls, catalogue) = (&launch.configuration.controls, thread.has_catalogue());
+        if controls::ask_the_requirements(controls, catalogue) {
+            self.check_requirements(controls, catalogue).await.map_err(at("requirements"))?;
+        }
         let id = match &launch.resume {
             None => self.start(thread, place, settings).await,
             Some(resume) => self.resume(thread, resume, launch, place, settings).await,
         };
         Ok((id.map_err(at("session"))?, version(&initialized.user_agent)))
+    }
+
+    /// Asks what the machine's managed configuration forces, which goes before all that a thread is told.
+    async fn check_requirements(&mut self, controls: &Controls, catalogue: bool) -> Result<(), Trouble> {
+        let answer = self.ask("configRequirements/read", &serde_json::Map::new()).await?;
+        let wire::RequirementsRead { requirements } = read(&answer)?;
+        let Some(requirements) = requirements else { return Ok(()) };
+        controls::allowed(&requirements, controls, catalogue).map_err(Trouble::Refused)
     }
 
     async fn start(

@@ -9,9 +9,11 @@ use super::config::NoEnvironments;
 use crate::harness::{Image, InputPart, Usage};
 
 pub(super) mod calls;
+mod controls;
 mod steering;
 pub(super) mod web;
 
+pub(super) use controls::{EXTERNAL_SANDBOX, Requirements, RequirementsRead, SandboxPolicy};
 pub(super) use steering::{TurnSteer, UserItem};
 
 /// A notification that the adapter acts upon.
@@ -427,6 +429,8 @@ pub(super) struct TurnStart<'a> {
     /// None at all, said with each Turn: a resumed thread has forgotten it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) environments: Option<NoEnvironments>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sandbox_policy: Option<SandboxPolicy>,
 }
 
 /// A part of the input.

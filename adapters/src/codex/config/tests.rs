@@ -36,6 +36,7 @@ fn folder(name: &str) -> PathBuf {
 fn outer(workspace: &Path) -> Surroundings<'_> {
     Surroundings {
         place: Place::Workspace(workspace),
+        catalogue: None,
         isolation: Isolation::Outer,
         trust_workspace: false,
         model_key: None,
@@ -74,6 +75,7 @@ fn the_parameters_of_a_resumed_thread_are_as_reviewed() {
     let (isolation, trust_workspace) = (Isolation::Outer, false);
     let outer = Surroundings {
         place: Place::Workspace(workspace),
+        catalogue: None,
         isolation,
         trust_workspace,
         model_key: Some(&key),
@@ -105,7 +107,8 @@ fn nowhere_codex_has_no_tools_of_its_own() {
     let (directory, catalogue) = (Path::new("/nowhere/empty"), Some(Path::new("/nowhere/models.json")));
     for resume in [None, Some("thread-1")] {
         let nowhere = Surroundings {
-            place: Place::Nowhere { directory, catalogue },
+            place: Place::Nowhere(directory),
+            catalogue,
             isolation: Isolation::Outer,
             trust_workspace: true,
             model_key: None,
@@ -129,6 +132,7 @@ fn without_a_key_and_with_the_native_sandbox() {
     let workspace = Path::new("/nowhere/w");
     let native = Surroundings {
         place: Place::Workspace(workspace),
+        catalogue: None,
         isolation: Isolation::Native,
         trust_workspace: true,
         model_key: None,
