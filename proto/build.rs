@@ -4,8 +4,19 @@ use std::{env, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 10] =
-    ["assignment", "capability", "content", "error", "event", "execution", "function", "listing", "turn", "watch"];
+const FILES: [&str; 11] = [
+    "admit",
+    "assignment",
+    "capability",
+    "content",
+    "error",
+    "event",
+    "execution",
+    "function",
+    "listing",
+    "turn",
+    "watch",
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=runtime_bridge");

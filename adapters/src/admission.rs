@@ -1,21 +1,89 @@
 //! Checks of a configuration that are the same for every Harness: what is declared for its placement, and what no Harness takes (R-PRE-1, R-CAP-6).
+//!
+//! A preparation is checked against a declaration, and `Admit` against what an adapter is built for ([`built`]): by the same code.
 
 use serde_json::value::RawValue;
 
 use crate::{
-    harness::{Capability, Configuration, Declaration, ModelProtocol, NotAdmitted, Placement, WebSearchMode},
+    harness::{Capability, Configuration, Declaration, Limits, ModelProtocol, NotAdmitted, Placement},
     json::{self, Numbers, Taken},
 };
+
+pub mod built;
+mod controls;
+mod mcp;
+
+pub use mcp::{STDIO_DIRECTORY, STDIO_NOWHERE, is_alone as mcp_server, is_fresh as mcp_label};
+pub(crate) use mcp::{alike, native as mcp_servers};
 
 /// The most bytes of `harness_config` (R-PRE-6).
 const HARNESS_CONFIG: usize = 16 << 10;
 /// The most levels of `harness_config` (R-PRE-6).
 const HARNESS_CONFIG_DEPTH: usize = 32;
 
-/// Checks a configuration against what is declared for its placement.
-pub(crate) fn declared(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
-    let kind = declaration.kind;
-    let has = |capability| declaration.has(&configuration.placement, capability);
+/// What a Harness takes under one placement: what is declared for it here, or what its adapter is built for.
+#[derive(Debug)]
+pub(crate) struct Taker<'a> {
+    pub(crate) kind: &'static str,
+    pub(crate) limits: &'a Limits,
+    pub(crate) capabilities: Vec<Capability>,
+}
+
+impl<'a> Taker<'a> {
+    /// What is declared for a placement.
+    pub(crate) fn declared(declaration: &'a Declaration, placement: &Placement) -> Self {
+        let declared = match placement {
+            Placement::None => &declaration.none,
+            Placement::Workspace { .. } => &declaration.workspace,
+        };
+        let capabilities = declared.iter().map(|proved| proved.capability()).collect();
+        Self { kind: declaration.kind, limits: &declaration.limits, capabilities }
+    }
+
+    fn has(&self, capability: Capability) -> bool {
+        self.capabilities.contains(&capability)
+    }
+}
+
+/// Checks what parts of a configuration are by themselves, whatever the Harness and the placement.
+///
+/// # Errors
+/// The first that does not fit.
+pub fn alone(configuration: &Configuration) -> Result<(), NotAdmitted> {
+    for (index, function) in configuration.functions.iter().enumerate() {
+        function_name(index, &function.name)?;
+    }
+    for (index, server) in configuration.mcp_servers.iter().enumerate() {
+        mcp_server(index, server)?;
+        mcp_label(index, &configuration.mcp_servers)?;
+    }
+    Ok(())
+}
+
+/// Checks what the placement decides, whatever the Harness.
+///
+/// # Errors
+/// The first that does not fit.
+pub fn placed(configuration: &Configuration) -> Result<(), NotAdmitted> {
+    let mut servers = configuration.mcp_servers.iter().enumerate();
+    servers.try_for_each(|(index, server)| mcp::is_placed(index, server, &configuration.placement))
+}
+
+/// Checks that a function has a name at all.
+///
+/// # Errors
+/// It is blank.
+pub fn function_name(index: usize, name: &str) -> Result<(), NotAdmitted> {
+    if name.trim().is_empty() {
+        return Err(refused(format!("tools.functions[{index}].name"), "must not be blank"));
+    }
+    Ok(())
+}
+
+/// Checks tools and controls against what is taken under the placement of the configuration.
+pub(crate) fn tools(taker: &Taker<'_>, configuration: &Configuration) -> Result<(), NotAdmitted> {
+    let kind = taker.kind;
+    let has = |capability| taker.has(capability);
     let (placement, called) = match configuration.placement {
         Placement::None => (Capability::EnvironmentNone, "none"),
         Placement::Workspace { .. } => (Capability::LocalEnvironment, "workspace"),
@@ -45,13 +113,17 @@ pub(crate) fn declared(declaration: &Declaration, configuration: &Configuration)
         );
         return Err(refused("tools.controls.strict_calls", message));
     }
-    if let Some(search) = &configuration.controls.web_search {
-        web_search(kind, declaration.limits.web_search.modes, search.mode)?;
-    }
-    let protocols = &declaration.limits.model_protocols;
+    controls::taken(taker, &configuration.controls)?;
+    mcp_servers(taker, configuration)
+}
+
+/// Checks the provider and the model.
+pub(crate) fn selection(taker: &Taker<'_>, configuration: &Configuration) -> Result<(), NotAdmitted> {
+    let protocols = &taker.limits.model_protocols;
     if !protocols.contains(&configuration.provider.protocol) {
         let spoken: Vec<_> = protocols.iter().map(|protocol| called_protocol(*protocol)).collect();
-        return Err(refused("provider.protocol", format!("{kind} speaks the {} only", spoken.join(" and the "))));
+        let message = format!("{} speaks the {} only", taker.kind, spoken.join(" and the "));
+        return Err(refused("provider.protocol", message));
     }
     if configuration.model.trim().is_empty() {
         return Err(refused("model", "must not be blank"));
@@ -59,25 +131,9 @@ pub(crate) fn declared(declaration: &Declaration, configuration: &Configuration)
     Ok(())
 }
 
-fn web_search(kind: &str, taken: &[WebSearchMode], mode: WebSearchMode) -> Result<(), NotAdmitted> {
-    const FIELD: &str = "tools.controls.web_search";
-    if taken.is_empty() {
-        return Err(refused(FIELD, format!("{kind} takes no mode yet")));
-    }
-    if !taken.contains(&mode) {
-        let names: Vec<_> = taken.iter().map(|mode| called_mode(*mode)).collect();
-        let (asked, names) = (called_mode(mode), names.join(" and "));
-        return Err(refused(FIELD, format!("{kind} does not take the mode {asked}; it takes {names}")));
-    }
-    Ok(())
-}
-
-fn called_mode(mode: WebSearchMode) -> &'static str {
-    match mode {
-        WebSearchMode::Disabled => "disabled",
-        WebSearchMode::Cached => "cached",
-        WebSearchMode::Live => "live",
-    }
+/// That something needs a capability which is not there.
+fn needs(field: impl Into<String>, kind: &str, capability: &str) -> NotAdmitted {
+    refused(field, format!("{kind} does not support it here; it needs {capability}"))
 }
 
 fn called_protocol(protocol: ModelProtocol) -> &'static str {
@@ -115,6 +171,20 @@ pub(crate) fn harness_config(text: &str, known: &str) -> Result<Option<String>, 
     Ok(replacement)
 }
 
+/// Reads `harness_config` for a Harness that knows no member.
+pub(crate) fn no_harness_config(kind: &str, text: &str) -> Result<(), NotAdmitted> {
+    let field = "harness_config";
+    if text.trim().is_empty() {
+        return Ok(());
+    }
+    let raw = json::read(text).map_err(|flaw| refused(field, flaw.to_string()))?;
+    match json::members(raw.get()) {
+        Ok(members) if members.is_empty() => Ok(()),
+        Ok(_) => Err(refused(field, format!("{kind} has no native settings"))),
+        Err(_) => Err(refused(field, "must be a JSON object")),
+    }
+}
+
 /// Checks the parameters of a function.
 pub(crate) fn parameters(index: usize, text: &str, taken: Taken) -> Result<Box<RawValue>, NotAdmitted> {
     json::check_parameters(text, taken).map_err(|flaw| refused(parameters_of(index), flaw.to_string()))
@@ -136,9 +206,7 @@ pub(crate) fn output_schema(text: &str, taken: Taken) -> Result<Box<RawValue>, N
 /// Checks what every name of a function must be; gives its field.
 pub(crate) fn name(index: usize, name: &str, bytes: usize, pattern: &str) -> Result<String, NotAdmitted> {
     let field = format!("tools.functions[{index}].name");
-    if name.trim().is_empty() {
-        return Err(refused(field, "must not be blank"));
-    }
+    function_name(index, name)?;
     if name.len() > bytes {
         return Err(refused(field, format!("is longer than {bytes} bytes")));
     }
@@ -176,17 +244,5 @@ mod tests {
         ] {
             assert_eq!(read(text), Err(want.into()));
         }
-    }
-
-    #[test]
-    fn a_mode_that_is_not_declared_names_those_that_are() {
-        let told = |taken: &[WebSearchMode], mode| web_search("x", taken, mode).map_err(|refused| refused.message);
-        let both = [WebSearchMode::Disabled, WebSearchMode::Live];
-        assert_eq!(told(&both, WebSearchMode::Live), Ok(()));
-        assert_eq!(
-            told(&both, WebSearchMode::Cached),
-            Err("x does not take the mode cached; it takes disabled and live".into())
-        );
-        assert_eq!(told(&[], WebSearchMode::Live), Err("x takes no mode yet".into()));
     }
 }

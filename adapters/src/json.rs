@@ -98,13 +98,19 @@ pub(crate) fn walk(raw: &RawValue, taken: Taken) -> Result<(), Flaw> {
 }
 
 /// The members of an object, in order.
-pub(crate) fn members(text: &str) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
+///
+/// # Errors
+/// The text is no object.
+pub fn members(text: &str) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer.deserialize_map(Members)
 }
 
 /// The elements of an array.
-pub(crate) fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
+///
+/// # Errors
+/// The text is no array.
+pub fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer.deserialize_seq(Elements)
 }

@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-mod admission;
+pub mod admission;
 mod call;
 pub mod claude_code;
 mod cleaner;
@@ -12,7 +12,8 @@ pub mod codex;
 #[cfg(any(test, failpoints))]
 pub mod failpoint;
 pub mod harness;
-mod json;
+pub mod json;
+pub mod minimax_code;
 pub mod native;
 mod owner;
 mod probe;

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod cli;
 mod clock;
 mod config;

@@ -82,6 +82,8 @@ struct Core {
 impl Core {
     async fn work(&mut self, rig: &Rig) -> anyhow::Result<()> {
         self.call("GetRuntimeInfo", async |client| client.get_runtime_info(v1::GetRuntimeInfoRequest {}).await).await?;
+        let request = v1::AdmitRequest { purpose: v1::AdmitPurpose::Save.into(), ..Default::default() };
+        self.call("Admit", async |client| client.admit(request.clone()).await).await?;
         self.bind(rig, 1).await?;
         let unused = self.prepare(rig, 1, "p-1").await?;
         let request = v1::ReleasePreparationRequest { assignment: Some(fence(1)), handle: unused.handle };

@@ -1,14 +1,15 @@
 //! Checks a configuration against what Claude Code takes, before any native effect (R-PRE-1). The first thing that does not fit is the answer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::value::RawValue;
 
 use super::{declaration, schema};
 use crate::{
-    admission::{self, refused},
-    harness::{Configuration, Declaration, FunctionTool, Isolation, NotAdmitted, Placement},
+    admission::{self, Taker, built::Built, refused},
+    harness::{Capability, Configuration, Declaration, FunctionTool, Isolation, NotAdmitted, Placement, Settings},
     json::{self, Flaw, Numbers, Taken},
+    probe::Found,
 };
 
 /// What a schema may be. Claude Code reads any depth, and its numbers pass through binary64.
@@ -21,6 +22,34 @@ pub(super) struct NativeSettings {
     pub(super) system_prompt: Option<String>,
 }
 
+/// What the adapter is built for; a declaration has those of it that work here.
+const BUILT: &[Capability] = &[
+    Capability::EnvironmentNone,
+    Capability::LocalEnvironment,
+    Capability::FunctionTools,
+    Capability::StructuredOutput,
+    Capability::ToolSearch,
+    Capability::StrictCalls,
+    Capability::ExecutionControls,
+    Capability::McpHttpTools,
+    Capability::McpHttpRequired,
+    Capability::McpHttpBearerAuth,
+];
+
+/// What `Admit` judges by, without Claude Code.
+pub(crate) fn built() -> Built {
+    let settings = Settings::new(PathBuf::new(), Isolation::Outer);
+    Built {
+        kind: super::KIND,
+        limits: declaration::declare(&settings, Found { program: None, version: None, trouble: None }).limits,
+        protocols: &["messages"],
+        needs_token_limits: false,
+        capabilities: BUILT,
+        native,
+        settings: |text| harness_config(text).map(drop),
+    }
+}
+
 /// Checks a whole configuration against what is declared for its placement (R-CAP-6).
 pub(super) fn check(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
     if declaration.isolation == Isolation::Native && configuration.placement != Placement::None {
@@ -30,9 +59,16 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
              machine around the bridge isolates it",
         ));
     }
-    admission::declared(declaration, configuration)?;
+    let taker = Taker::declared(declaration, &configuration.placement);
+    admission::tools(&taker, configuration)?;
+    admission::selection(&taker, configuration)?;
     model(&configuration.model)?;
     harness_config(&configuration.harness_config)?;
+    native(configuration)
+}
+
+/// Checks what only Claude Code minds of tools and controls.
+pub(super) fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
     let mut names = BTreeMap::new();
     for (index, function) in configuration.functions.iter().enumerate() {
         name(index, &function.name, &mut names)?;
@@ -46,7 +82,18 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
     if let Some(schema) = &configuration.controls.output_schema {
         output_schema(schema)?;
     }
+    for (index, server) in configuration.mcp_servers.iter().enumerate() {
+        let allowed = server.allowed_tools.iter().flatten().map(String::as_str);
+        admission::alike(super::KIND, allowed, normalized, |which| {
+            format!("tools.mcp_servers[{index}].allowed_tools[{which}]")
+        })?;
+    }
     Ok(())
+}
+
+/// The name of an MCP server's tool as Claude Code spells it: whatever is no letter, digit, `_` or `-` becomes `_`.
+fn normalized(name: &str) -> String {
+    name.chars().map(|one| if one.is_ascii_alphanumeric() || matches!(one, '_' | '-') { one } else { '_' }).collect()
 }
 
 /// Names that Claude Code replaces by that of another model, whatever the provider has under them.

@@ -9,8 +9,8 @@ use crate::{
             MessageImages, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
             StrictCalls, StructuredOutput, ToolSearch, Usage,
         },
-        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol,
-        Proved, Row, SearchLimits, TextVerbosity, WebSearchMode,
+        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin,
+        ModelProtocol, Proved, Row, SearchLimits, TextVerbosity, WebSearchMode,
     },
     probe::Found,
 };
@@ -159,6 +159,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             service_tiers: AcceptedValues { values: &["auto"], by_model: false },
             mcp: McpLimits {
                 transports: &[McpKind::Http, McpKind::Stdio],
+                origins: &[McpOrigin::Service, McpOrigin::Environment],
                 allowed_tools: &[McpKind::Http],
                 label_pattern: NAME_PATTERN,
                 reserved_labels: &["functions"],

@@ -31,6 +31,8 @@ use crate::probe::{Found, Looks};
 
 pub use crate::harness::Settings;
 
+pub(crate) use admission::built;
+
 /// The kind of this Harness.
 pub const KIND: &str = "claude_code";
 

@@ -1,15 +1,16 @@
 //! Checks a configuration against what Codex takes, before any native effect (R-PRE-1). The first thing that does not fit is the answer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::value::RawValue;
 
 use super::declaration;
 pub(super) use crate::admission::refused;
 use crate::{
-    admission,
-    harness::{Configuration, Declaration, NotAdmitted},
+    admission::{self, Taker, built::Built},
+    harness::{Capability, Configuration, Declaration, Isolation, NotAdmitted, Settings},
     json::{Numbers, Taken},
+    probe::Found,
 };
 
 /// The most levels of objects and arrays in a schema. Codex reads a line with at most 127 and puts four around the schema; it drops a deeper
@@ -26,10 +27,45 @@ pub(super) struct NativeSettings {
     pub(super) base_instructions: Option<String>,
 }
 
+/// What the adapter is built for; a declaration has those of it that work here.
+const BUILT: &[Capability] = &[
+    Capability::EnvironmentNone,
+    Capability::LocalEnvironment,
+    Capability::FunctionTools,
+    Capability::StructuredOutput,
+    Capability::StrictCalls,
+    Capability::ExecutionControls,
+    Capability::TextVerbosity,
+    Capability::McpHttpTools,
+    Capability::McpHttpRequired,
+    Capability::McpHttpBearerAuth,
+];
+
+/// What `Admit` judges by, without Codex.
+pub(crate) fn built() -> Built {
+    let settings = Settings::new(PathBuf::new(), Isolation::Outer);
+    Built {
+        kind: super::KIND,
+        limits: declaration::declare(&settings, Found { program: None, version: None, trouble: None }).limits,
+        protocols: &["responses"],
+        needs_token_limits: false,
+        capabilities: BUILT,
+        native,
+        settings: |text| harness_config(text).map(drop),
+    }
+}
+
 /// Checks a whole configuration against what is declared for its placement (R-CAP-6).
 pub(super) fn check(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
-    admission::declared(declaration, configuration)?;
+    let taker = Taker::declared(declaration, &configuration.placement);
+    admission::tools(&taker, configuration)?;
+    admission::selection(&taker, configuration)?;
     harness_config(&configuration.harness_config)?;
+    native(configuration)
+}
+
+/// Checks what only Codex minds of tools and controls.
+pub(super) fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
     let mut names = BTreeMap::new();
     for (index, function) in configuration.functions.iter().enumerate() {
         name(index, &function.name, &mut names)?;
@@ -38,7 +74,14 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
     if let Some(schema) = &configuration.controls.output_schema {
         output_schema(schema)?;
     }
-    Ok(())
+    let labels = configuration.mcp_servers.iter().map(|server| &*server.label);
+    // What the model reads of a label has neither.
+    admission::alike(
+        super::KIND,
+        labels,
+        |label| label.replace(['-', '.'], "_"),
+        |index| format!("tools.mcp_servers[{index}].label"),
+    )
 }
 
 /// Checks the schema of final answers; it goes to Codex as it is.

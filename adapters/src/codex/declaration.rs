@@ -8,8 +8,8 @@ use crate::harness::{
         MessageImages, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
         StrictCalls, StructuredOutput, Usage,
     },
-    ContextSize, Declaration, FunctionNames, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol, Proved, Row,
-    SearchLimits, TextVerbosity, WebSearchMode,
+    ContextSize, Declaration, FunctionNames, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin, ModelProtocol,
+    Proved, Row, SearchLimits, TextVerbosity, WebSearchMode,
 };
 use crate::probe::Found;
 
@@ -125,6 +125,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
             service_tiers: AcceptedValues { values: &["auto", "fast", "flex", "priority"], by_model: true },
             mcp: McpLimits {
                 transports: &[McpKind::Http, McpKind::Stdio],
+                origins: &[McpOrigin::Service, McpOrigin::Environment],
                 allowed_tools: &[McpKind::Http, McpKind::Stdio],
                 label_pattern: "^[a-zA-Z0-9_:@/.-]+$",
                 reserved_labels: &["codex_apps"],

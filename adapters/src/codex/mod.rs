@@ -28,6 +28,8 @@ use crate::probe::{Found, Looks, Seen};
 
 pub use crate::harness::Settings;
 
+pub(crate) use admission::built;
+
 /// The kind of this Harness.
 pub const KIND: &str = "codex";
 

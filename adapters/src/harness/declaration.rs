@@ -216,6 +216,8 @@ pub struct AcceptedValues {
 pub struct McpLimits {
     /// The transports.
     pub transports: &'static [super::McpKind],
+    /// From where servers are reached.
+    pub origins: &'static [super::McpOrigin],
     /// The transports whose tools can be selected.
     pub allowed_tools: &'static [super::McpKind],
     /// A regular expression for labels, for people; empty where there is none.

@@ -13,6 +13,7 @@ use crate::{
     serve,
 };
 
+mod admit;
 mod doctor;
 mod examine;
 mod release;
@@ -35,6 +36,7 @@ enum Command {
     Serve(Overrides),
     Run(run::RunArgs),
     Release(release::ReleaseArgs),
+    Admit(admit::AdmitArgs),
     /// Say which Harness is usable on this machine, why not, and what to do. Ends with 0 when one is, with 1 when none is.
     Doctor(Overrides),
 }
@@ -56,6 +58,7 @@ pub async fn main() -> ExitCode {
         Command::Serve(overrides) => serve(overrides).await,
         Command::Doctor(overrides) => doctor(overrides).await,
         Command::Release(arguments) => release(arguments).await,
+        Command::Admit(arguments) => admit(&arguments),
         Command::Run(arguments) => run::run(arguments, Box::new(|hosting| Box::pin(host(hosting)))).await,
     }
 }
@@ -128,6 +131,17 @@ async fn release(arguments: release::ReleaseArgs) -> ExitCode {
             // Where stdout is gone there is nobody to tell.
             let _told = std::io::stdout().write_all(told.text.as_bytes());
             if told.is_confirmed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => fail(&error, 1),
+    }
+}
+
+fn admit(arguments: &admit::AdmitArgs) -> ExitCode {
+    match admit::admit(arguments) {
+        Ok(told) => {
+            // Where stdout is gone there is nobody to tell.
+            let _told = std::io::stdout().write_all(told.text.as_bytes());
+            if told.is_admitted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => fail(&error, 1),
     }

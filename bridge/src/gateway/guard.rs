@@ -32,6 +32,12 @@ impl Guard {
         self.allowed.contains(origin)
     }
 
+    /// Whether a bearer may go to this address as far as its text tells: by TLS, or to an origin that the operator named.
+    pub(crate) fn may_have_bearer(&self, url: &str) -> bool {
+        let origin = url.parse::<Uri>().ok().and_then(|uri| Origin::of(&uri));
+        origin.is_some_and(|origin| origin.is_https() || self.is_allowed(&origin))
+    }
+
     /// What can be said of a URL by its text. Nothing of it is repeated: it may hold a secret.
     pub(crate) fn check(&self, url: &str) -> Result<(), Refused> {
         let refused = |text: &str| Err(Refused(text.to_owned()));

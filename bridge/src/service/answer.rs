@@ -216,6 +216,7 @@ fn limits(of: Limits) -> v1::HarnessLimits {
         reasoning_summaries: Some(accepted(&of.reasoning_summaries)),
         service_tiers: Some(accepted(&of.service_tiers)),
         mcp_transports: of.mcp.transports.iter().map(|kind| tools::transport_to(*kind).into()).collect(),
+        mcp_origins: of.mcp.origins.iter().map(|origin| tools::origin_to(*origin).into()).collect(),
         mcp_allowed_tools: of.mcp.allowed_tools.iter().map(|kind| tools::transport_to(*kind).into()).collect(),
         mcp_label_pattern: of.mcp.label_pattern.to_owned(),
         reserved_mcp_labels: strings(of.mcp.reserved_labels),

@@ -19,6 +19,7 @@ use crate::{
     tasks,
 };
 
+mod admit;
 mod answer;
 mod codec;
 mod event_from;
@@ -156,6 +157,17 @@ impl Runtime for Service {
             }),
             harnesses,
         }))
+    }
+
+    async fn admit(&self, request: Request<v1::AdmitRequest>) -> Result<Response<v1::AdmitResponse>, Status> {
+        self.caller(&request)?;
+        let (wire, guard) = (request.into_inner(), self.guard.clone());
+        // Long texts take their time, which a thread that serves has not.
+        let judged = tokio::task::spawn_blocking(move || admit::judge(&wire, &guard)).await;
+        let judged = judged.map_err(|_panicked| {
+            status(Refusal::new(Reason::Internal, "an admission broke; the log has the details"))
+        })?;
+        judged.map(Response::new).map_err(status)
     }
 
     async fn bind_assignment(

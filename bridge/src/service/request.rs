@@ -113,6 +113,7 @@ pub(crate) fn prepare(
         }
     };
     let tools = tools::admitted(wire.tools.unwrap_or_default())?;
+    tools::no_plain_bearers(&tools.mcp_servers, guard)?;
     let configuration = Configuration {
         harness: wire.harness,
         placement: Placement::None,

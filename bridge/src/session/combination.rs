@@ -1,9 +1,19 @@
 //! What parts of a configuration ask of each other, whatever the Harness: told before the Harness is asked whether it takes them (R-CAP-6). Pure.
 
-use adapters::harness::{Configuration, NotAdmitted};
+use adapters::{
+    admission,
+    harness::{Configuration, NotAdmitted},
+};
+
+/// The first part that is nothing without another one, that cannot be whatever the others are, or that does not go with the placement.
+pub(crate) fn check(of: &Configuration) -> Result<(), NotAdmitted> {
+    together(of)?;
+    admission::alone(of)?;
+    admission::placed(of)
+}
 
 /// The first part that is nothing without another one.
-pub(super) fn check(of: &Configuration) -> Result<(), NotAdmitted> {
+pub(crate) fn together(of: &Configuration) -> Result<(), NotAdmitted> {
     if of.controls.max_function_calls.is_some() && !of.controls.strict_calls {
         let field = "tools.controls.max_function_calls".into();
         return refused(

@@ -34,7 +34,7 @@ mod active;
 pub(crate) mod assignment;
 mod binding;
 mod boot;
-mod combination;
+pub(crate) mod combination;
 mod credential;
 pub(crate) mod declaring;
 pub(crate) mod digest;

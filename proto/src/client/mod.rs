@@ -221,6 +221,8 @@ macro_rules! unary {
 unary! {
     /// Asks who the bridge is and what it supports.
     get_runtime_info(GetRuntimeInfoRequest) -> GetRuntimeInfoResponse;
+    /// Judges the public JSON of an application.
+    admit(AdmitRequest) -> AdmitResponse;
     /// Binds a Session, or takes it over with a higher epoch (R-ASG-2).
     bind_assignment(BindAssignmentRequest) -> BindAssignmentResponse;
     /// Releases a Session under a higher epoch (R-ASG-4).

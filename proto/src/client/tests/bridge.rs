@@ -191,6 +191,10 @@ impl Runtime for Scripted {
         Err(Status::unimplemented("not in the script"))
     }
 
+    async fn admit(&self, _: Request<v1::AdmitRequest>) -> Answer<v1::AdmitResponse> {
+        Err(Status::unimplemented("not in the script"))
+    }
+
     async fn bind_assignment(&self, _: Request<v1::BindAssignmentRequest>) -> Answer<v1::BindAssignmentResponse> {
         let bound = v1::BindAssignmentResponse { epoch: 3, directory: "/canonical".into(), took_over: false };
         Ok(Response::new(bound))

@@ -1,0 +1,141 @@
+//! Admission, wire to domain and back. What is declared stays text: nothing here looks into it.
+
+use adapters::{
+    admission::built::{Built, KINDS},
+    harness::{Controls, FunctionTool, Location, McpServer, McpTransport, WebSearch},
+};
+use prost::Message as _;
+use proto::v1;
+
+use super::{
+    MAX_RESPONSE,
+    request::{Checked, missing, unknown_enum},
+    tools,
+};
+use crate::{
+    admission::{self, Admitted, Rejection, Selection, Texts, Tools},
+    gateway::Guard,
+    refusal::{Reason, Refusal},
+};
+
+/// Judges a request. It takes as long as its texts are long, so it is not for a thread that serves.
+pub(super) fn judge(of: &v1::AdmitRequest, guard: &Guard) -> Checked<v1::AdmitResponse> {
+    let selection = match v1::AdmitPurpose::try_from(of.purpose) {
+        Ok(v1::AdmitPurpose::Save) => None,
+        Ok(v1::AdmitPurpose::Session) => Some(selection(of)?),
+        Ok(v1::AdmitPurpose::Unspecified) | Err(_) => return Err(unknown_enum("purpose", "SAVE or SESSION")),
+    };
+    let texts = Texts {
+        tools: of.tools.as_deref(),
+        text: of.text.as_deref(),
+        reasoning: of.reasoning.as_deref(),
+        service_tier: of.service_tier.as_deref(),
+        multi_agent: of.multi_agent.as_deref(),
+    };
+    let outcome = match admission::admit(&texts, selection.as_ref(), &|url| guard.may_have_bearer(url)) {
+        Ok(Admitted { tools, projection, defaulted }) => {
+            v1::admit_response::Outcome::Admitted(v1::Admitted { tools: tools.map(tools_to), projection, defaulted })
+        }
+        Err(Rejection { http_status, code, param, message }) => {
+            v1::admit_response::Outcome::Rejected(v1::AdmitRejection {
+                http_status: http_status.into(),
+                code: code.to_owned(),
+                param,
+                message,
+            })
+        }
+    };
+    let answer = v1::AdmitResponse { outcome: Some(outcome) };
+    if answer.encoded_len() > MAX_RESPONSE {
+        let text = "the answer would be larger than the bridge sends; what is declared has to be smaller";
+        return Err(Refusal::new(Reason::PayloadTooLarge, text));
+    }
+    Ok(answer)
+}
+
+fn selection(of: &v1::AdmitRequest) -> Checked<Selection> {
+    let known = || format!("this is no kind of Harness; known are {}", KINDS.join(", "));
+    let built = Built::of(&of.harness).ok_or_else(|| Refusal::invalid("harness", known()))?;
+    let environment = of.environment.as_ref().ok_or_else(|| missing("environment"))?;
+    let provider = of.model_provider.clone().unwrap_or_default();
+    Ok(Selection {
+        built,
+        environment: environment.r#type.clone(),
+        network: environment.network.clone(),
+        system_packages: environment.system_packages,
+        directory: environment.directory.clone().into(),
+        own_provider: provider.of_session,
+        protocol: provider.protocol,
+        token_limits: provider.token_limits,
+        harness_config: of.harness_config.clone(),
+    })
+}
+
+fn tools_to(of: Tools) -> v1::AdmittedTools {
+    let Tools { functions, tool_search, mcp_servers, controls } = of;
+    v1::AdmittedTools {
+        functions: functions.into_iter().map(function_to).collect(),
+        // Nothing that is set is the same as unset, and the smaller one.
+        controls: (controls != Controls::default()).then(|| controls_to(controls)),
+        tool_search: tool_search.then_some(v1::ToolSearch {}),
+        mcp_servers: mcp_servers.into_iter().map(server_to).collect(),
+    }
+}
+
+fn function_to(of: FunctionTool) -> v1::FunctionTool {
+    let FunctionTool { name, description, parameters, defer_loading, silence_timeout: _, max_duration: _ } = of;
+    v1::FunctionTool { name, description, parameters, defer_loading, ..Default::default() }
+}
+
+fn controls_to(of: Controls) -> v1::ExecutionControls {
+    let output_format = of.output_schema.map(|schema| {
+        let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema });
+        v1::OutputFormat { format: Some(format) }
+    });
+    v1::ExecutionControls {
+        output_format,
+        web_search: of.web_search.map(search_to),
+        strict_calls: of.strict_calls,
+        max_function_calls: of.max_function_calls,
+        programmatic_tool_calling: of.programmatic_tool_calling,
+        text_verbosity: of.text_verbosity.map(|level| tools::verbosity_to(level).into()),
+        reasoning_effort: of.reasoning_effort,
+        reasoning_summary: of.reasoning_summary,
+        service_tier: of.service_tier,
+    }
+}
+
+fn search_to(of: WebSearch) -> v1::WebSearchControl {
+    let WebSearch { mode, context_size, allowed_domains, location } = of;
+    v1::WebSearchControl {
+        mode: tools::search_mode_to(mode).into(),
+        context_size: context_size.map(|size| tools::size_to(size).into()),
+        allowed_domains: allowed_domains.map(|domains| v1::SearchDomains { domains }),
+        location: location.map(|Location { city, country, region, timezone }| v1::SearchLocation {
+            city,
+            country,
+            region,
+            timezone,
+        }),
+    }
+}
+
+fn server_to(of: McpServer) -> v1::McpServer {
+    let McpServer { label, transport, origin, allowed_tools, required } = of;
+    let transport = match transport {
+        McpTransport::Http { url, headers, bearer } => {
+            let headers = headers.into_iter().map(|(name, value)| v1::McpHeader { name, value }).collect();
+            v1::mcp_server::Transport::Http(v1::McpHttp { url, headers, bearer })
+        }
+        McpTransport::Stdio { command, args, cwd, env_vars } => {
+            v1::mcp_server::Transport::Stdio(v1::McpStdio { command, args, cwd, env_vars })
+        }
+    };
+    v1::McpServer {
+        label,
+        transport: Some(transport),
+        origin: tools::origin_to(origin).into(),
+        allowed_tools: allowed_tools.map(|names| v1::AllowedTools { names }),
+        required,
+    }
+}
