@@ -23,8 +23,10 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use body::{AnyBody, BrokenOff, Piece, Played, whole};
 pub use protocol::Protocol;
 pub use record::{End, Recorded};
+pub(crate) use signals::Signals;
 
 use crate::script::provider::{After, Step, steps};
 use request::{Newest, Request};
@@ -44,7 +46,7 @@ pub struct Provider {
 struct Shared {
     queue: Mutex<VecDeque<Step>>,
     record: record::Record,
-    signals: signals::Signals,
+    signals: Signals,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
