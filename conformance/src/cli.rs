@@ -12,6 +12,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::check::{self, Subject};
 use crate::demo::{self, DemoArgs};
+use crate::mcp;
 use crate::provider::Provider;
 use crate::rig::{Rig, Setup};
 use crate::script::Script;
@@ -45,6 +46,8 @@ enum Command {
     /// Renders what a whole run of the scenarios showed: each scenario with each Harness under each placement. Exits with 1
     /// when one failed; with `--check` it writes nothing and says whether the page is the one that is there.
     Report(ReportArgs),
+    /// Serves tools of the Model Context Protocol over standard input and output until the former ends.
+    McpStdio(mcp::StdioArgs),
     /// Asks the bridge behind a socket who it is: what a tool of the model may not do.
     #[command(hide = true)]
     Ask(AskArgs),
@@ -211,6 +214,13 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 writeln!(std::io::stdout(), "{complaint}").context("tell a complaint")?;
             }
             Ok(ExitCode::from(u8::from(!complaints.is_empty())))
+        }
+        Command::McpStdio(args) => {
+            let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;
+            let served = runtime.block_on(mcp::serve_stdio(args));
+            // A read of standard input may still be waiting in a thread of its own; nothing depends on it.
+            runtime.shutdown_background();
+            served.map(|()| ExitCode::SUCCESS)
         }
         Command::Ask(args) => {
             let runtime = tokio::runtime::Runtime::new().context("start a runtime")?;

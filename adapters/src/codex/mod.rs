@@ -13,6 +13,7 @@ mod failure;
 mod functions;
 mod history;
 mod probe;
+mod servers;
 mod start;
 mod wire;
 

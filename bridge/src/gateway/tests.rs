@@ -22,7 +22,8 @@ impl Bench {
         let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let allowed = format!("http://{}", provider.local_addr().unwrap()).parse().unwrap();
         let connect = ConnectLimits { address: PATIENCE, whole: PATIENCE };
-        Self { gateway: Gateway::open(Guard::new([allowed]), connect, limits).await.unwrap(), provider }
+        let guards = Guards::new(Guard::new([allowed]), false);
+        Self { gateway: Gateway::open(guards, connect, limits, 64 << 20).await.unwrap(), provider }
     }
 
     fn lease(&self, protocol: ModelProtocol, key: Option<&str>) -> Lease {

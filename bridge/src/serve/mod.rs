@@ -184,6 +184,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         declared: declaring::Declared::default(),
         drain: Arc::new(Drain::new(settings.limits.drain_timeout, settings.limits.settlement)),
         keepers: Keepers::default(),
+        guards: settings.guards(),
         gateway,
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
@@ -279,7 +280,8 @@ async fn open_gateway(settings: &Settings) -> Result<Option<Arc<Gateway>>, Start
         );
         return Ok(None);
     }
-    let gateway = Gateway::open(settings.guard(), settings.limits.connect(), settings.limits.stream)
+    let limits = &settings.limits;
+    let gateway = Gateway::open(settings.guards(), limits.connect(), limits.stream, limits.mcp_bytes)
         .await
         .map_err(StartError::Gateway)?;
     tracing::info!(address = %gateway.address(), "the gateway listens");

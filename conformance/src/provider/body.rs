@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 /// What a script sends.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     Bytes(Bytes),
     /// The body fails here, after everything before it was written to the socket.
     Broken,
@@ -18,7 +18,7 @@ pub(super) enum Piece {
 
 /// The body breaks off because the script says so.
 #[derive(Debug)]
-pub(super) struct BrokenOff;
+pub(crate) struct BrokenOff;
 
 impl std::fmt::Display for BrokenOff {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,17 +29,17 @@ impl std::fmt::Display for BrokenOff {
 impl std::error::Error for BrokenOff {}
 
 /// The body of any answer.
-pub(super) type AnyBody = Either<Full<Bytes>, Played>;
+pub(crate) type AnyBody = Either<Full<Bytes>, Played>;
 
 /// A body that a script feeds.
 #[derive(Debug)]
-pub(super) struct Played {
+pub(crate) struct Played {
     pieces: mpsc::Receiver<Piece>,
     breaking: bool,
 }
 
 impl Played {
-    pub(super) fn new(pieces: mpsc::Receiver<Piece>) -> Self {
+    pub(crate) fn new(pieces: mpsc::Receiver<Piece>) -> Self {
         Self { pieces, breaking: false }
     }
 }
@@ -68,6 +68,6 @@ impl Body for Played {
 }
 
 /// A body that is known whole.
-pub(super) fn whole(bytes: impl Into<Bytes>) -> AnyBody {
+pub(crate) fn whole(bytes: impl Into<Bytes>) -> AnyBody {
     Either::Left(Full::new(bytes.into()))
 }

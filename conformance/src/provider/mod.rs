@@ -24,8 +24,10 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use body::{AnyBody, BrokenOff, Piece, Played, whole};
 pub use protocol::Protocol;
 pub use record::{End, Recorded};
+pub(crate) use signals::Signals;
 pub use tls::{Shows, Speaks};
 
 use crate::script::provider::{After, Step, steps};
@@ -46,7 +48,7 @@ pub struct Provider {
 struct Shared {
     queue: Mutex<VecDeque<Step>>,
     record: record::Record,
-    signals: signals::Signals,
+    signals: Signals,
     tls: Option<Arc<tls::Tls>>,
     stop: CancellationToken,
     tasks: TaskTracker,

@@ -13,29 +13,29 @@ struct State {
 
 /// All gates and marks of one provider. Both are sticky: a gate stays open, a mark stays set, until [`Signals::clear`].
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     state: watch::Sender<State>,
 }
 
 impl Signals {
-    pub(super) fn open(&self, gate: &str) {
+    pub(crate) fn open(&self, gate: &str) {
         self.state.send_modify(|state| _ = state.gates.insert(gate.to_owned()));
     }
 
-    pub(super) fn mark(&self, mark: &str) {
+    pub(crate) fn mark(&self, mark: &str) {
         self.state.send_modify(|state| _ = state.marks.insert(mark.to_owned()));
     }
 
-    pub(super) async fn opened(&self, gate: &str) {
+    pub(crate) async fn opened(&self, gate: &str) {
         // The sender is ours, so the wait cannot fail.
         _ = self.state.subscribe().wait_for(|state| state.gates.contains(gate)).await;
     }
 
-    pub(super) async fn marked(&self, mark: &str) {
+    pub(crate) async fn marked(&self, mark: &str) {
         _ = self.state.subscribe().wait_for(|state| state.marks.contains(mark)).await;
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.state.send_modify(|state| *state = State::default());
     }
 }
