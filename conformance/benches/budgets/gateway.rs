@@ -1,9 +1,9 @@
 //! What the gateway costs: a stream of stamped events from a provider on loopback, directly and by the route of an Executor.
 
 use anyhow::Context as _;
-use conformance::rig::{Rig, configuration};
+use conformance::rig::{Rig, configuration, strict};
 use hdrhistogram::Histogram;
-use proto::v1;
+use proto::{client::Session, v1};
 use std::time::Duration;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -12,13 +12,15 @@ use tokio::{
     time::{self, MissedTickBehavior},
 };
 
-use crate::{child, histogram, print};
+use crate::{child, histogram, print, row};
 
-/// Requests one after the other on one connection, each with a body like that of a conversation.
+/// Requests of each way, in turns with the other one, so that both meet the same machine.
 const REQUESTS: usize = 100;
-const BODY: usize = 100_000;
 /// Events of an answer, one a millisecond.
 const EVENTS: usize = 50;
+/// Bytes of a request: a question, and a conversation.
+const SHORT: usize = 2_000;
+const LONG: usize = 100_000;
 
 /// A provider that stamps what it sends.
 pub(crate) struct Provider {
@@ -36,7 +38,7 @@ impl Provider {
     }
 }
 
-/// Measures both ways.
+/// Measures both ways, and what the gateway adds.
 pub(crate) async fn measure(rig: &Rig, provider: Provider) -> anyhow::Result<()> {
     let origin = provider.origin()?;
     let mut tasks = JoinSet::new();
@@ -46,84 +48,132 @@ pub(crate) async fn measure(rig: &Rig, provider: Provider) -> anyhow::Result<()>
             connections.spawn(serve(tcp));
         }
     });
-    let session = rig.session().await?;
-    let configuration = configuration(rig.kind(), &origin, Vec::new());
-    let ready =
-        session.prepare(configuration, vec![v1::Credential { name: "model".into(), value: "sk".into() }]).await?;
-    session.start(&ready, "route", proto::client::text_input("route")).await?;
-    let (mut events, mut route) = (session.turn_events("route"), String::new());
-    while let Some(event) = events.next().await? {
-        if let Some(v1::event::Kind::MessageDelta(delta)) = event.kind {
-            route.push_str(&delta.text);
+    let plain = Route::of(rig, configuration(rig.kind(), &origin, Vec::new())).await?;
+    let strict = Route::of(rig, strict(None, configuration(rig.kind(), &origin, Vec::new()))).await?;
+    for (what, route, length) in
+        [("2 kB asked", &plain, SHORT), ("100 kB asked", &plain, LONG), ("100 kB asked, strict_calls", &strict, LONG)]
+    {
+        let mut ways = [Way::open(&origin, length).await?, Way::open(&route.base_url, length).await?];
+        for _ in 0..REQUESTS {
+            for way in &mut ways {
+                way.ask().await.with_context(|| format!("ask {}", way.host))?;
+            }
+        }
+        let [direct, gateway] = ways;
+        for (name, direct, gateway, budget) in
+            [("first byte", direct.first, gateway.first, "1 ms"), ("event", direct.each, gateway.each, "100 us")]
+        {
+            print(&format!("{name} directly, {what}"), &direct, "");
+            print(&format!("{name} by the gateway, {what}"), &gateway, "");
+            let less = |quantile| {
+                let at = |times: &Histogram<u64>| times.value_at_quantile(quantile) as f64 / 1000.0;
+                format!("{:.0} us", at(&gateway) - at(&direct))
+            };
+            row("  the gateway less directly", &less(0.5), &less(0.99), budget);
         }
     }
-    for (way, base_url) in [("directly", &origin), ("by the gateway", &route)] {
-        let (first, each) = ask(base_url).await.with_context(|| format!("ask {way}"))?;
-        print(&format!("the first byte {way}"), &first, "1 ms*");
-        print(&format!("an event {way}"), &each, "100 us*");
-    }
     tasks.abort_all();
-    session.release(true).await?;
+    plain.session.release(true).await?;
+    strict.session.release(true).await?;
     Ok(())
 }
 
-/// From the request to the first event, and from each event to its reader.
-async fn ask(base_url: &str) -> anyhow::Result<(Histogram<u64>, Histogram<u64>)> {
-    let (host, path) = base_url.strip_prefix("http://").context("no http")?.split_once('/').unwrap_or((base_url, ""));
-    let host = host.strip_prefix("http://").unwrap_or(host);
-    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
-    let stream = TcpStream::connect(host).await?;
-    stream.set_nodelay(true)?;
-    let mut stream = BufReader::new(stream);
-    let (mut first, mut each) = (histogram(), histogram());
-    let head = format!(
-        "POST {path}/responses HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer x\r\ncontent-length: {BODY}\r\n\r\n"
-    );
-    let request = [head.as_bytes(), &vec![b'x'; BODY]].concat();
-    for _ in 0..REQUESTS {
+/// The address that an Executor has for its provider, for as long as its Session is there.
+struct Route {
+    session: Session,
+    base_url: String,
+}
+
+impl Route {
+    async fn of(rig: &Rig, configuration: v1::ExecutionConfiguration) -> anyhow::Result<Self> {
+        let session = rig.session().await?;
+        let ready = rig.prepare(&session, configuration).await?;
+        session.start(&ready, "route", proto::client::text_input("route")).await?;
+        let (mut events, mut base_url) = (session.turn_events("route"), String::new());
+        while let Some(event) = events.next().await? {
+            if let Some(v1::event::Kind::MessageDelta(delta)) = event.kind {
+                base_url.push_str(&delta.text);
+            }
+        }
+        Ok(Self { session, base_url })
+    }
+}
+
+/// A connection to the provider or to the gateway, and what was measured on it.
+struct Way {
+    host: String,
+    stream: BufReader<TcpStream>,
+    request: Vec<u8>,
+    /// From the request to the first event.
+    first: Histogram<u64>,
+    /// From each later event to its reader.
+    each: Histogram<u64>,
+}
+
+impl Way {
+    async fn open(base_url: &str, length: usize) -> anyhow::Result<Self> {
+        let rest = base_url.strip_prefix("http://").context("no http")?;
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let stream = TcpStream::connect(host).await?;
+        stream.set_nodelay(true)?;
+        let head = format!(
+            "POST {path}/responses HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer x\r\ncontent-length: {length}\r\n\r\n"
+        );
+        let request = [head.as_bytes(), &vec![b'x'; length]].concat();
+        let stream = BufReader::new(stream);
+        Ok(Self { host: host.to_owned(), stream, request, first: histogram(), each: histogram() })
+    }
+
+    async fn ask(&mut self) -> anyhow::Result<()> {
         let asked = child::now();
-        stream.write_all(&request).await?;
+        self.stream.write_all(&self.request).await?;
         let (mut line, mut seen) = (String::new(), 0);
         loop {
             line.clear();
-            anyhow::ensure!(stream.read_line(&mut line).await? > 0, "the answer broke off");
-            if let Some(stamp) = line.strip_prefix("data: ") {
+            anyhow::ensure!(self.stream.read_line(&mut line).await? > 0, "the answer broke off");
+            if line.starts_with("data: ") {
                 let now = child::now();
+                let stamp = line.split_once(DELTA).and_then(|(_, rest)| rest.split('"').next()).context("no stamp")?;
                 if seen == 0 {
-                    first.record(now.saturating_sub(asked).max(1))?;
+                    self.first.record(now.saturating_sub(asked).max(1))?;
                 } else {
-                    each.record(now.saturating_sub(stamp.trim().parse()?).max(1))?;
+                    self.each.record(now.saturating_sub(stamp.parse()?).max(1))?;
                 }
                 seen += 1;
             }
             // The chunk that ends an answer.
             if line == "0\r\n" && seen == EVENTS {
-                stream.read_line(&mut line).await?;
-                break;
+                self.stream.read_line(&mut line).await?;
+                return Ok(());
             }
         }
     }
-    Ok((first, each))
 }
+
+/// What stands before the stamp in an event of the Responses API.
+const DELTA: &str = "\"delta\":\"";
 
 async fn serve(tcp: TcpStream) -> anyhow::Result<()> {
     tcp.set_nodelay(true)?;
     let mut stream = BufReader::new(tcp);
-    let mut body = vec![0; BODY];
     loop {
-        let mut line = String::new();
+        let (mut line, mut length) = (String::new(), 0);
         while line != "\r\n" {
             line.clear();
             anyhow::ensure!(stream.read_line(&mut line).await? > 0, "the client is gone");
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.trim().parse()?;
+            }
         }
-        stream.read_exact(&mut body).await?;
+        stream.read_exact(&mut vec![0; length]).await?;
         let mut head =
             "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
         let mut pace = time::interval(Duration::from_millis(1));
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for _ in 0..EVENTS {
             pace.tick().await;
-            let event = format!("data: {}\n\n", child::now());
+            let about = r#""type":"response.output_text.delta","item_id":"m","output_index":0,"content_index":0"#;
+            let event = format!("event: response.output_text.delta\ndata: {{{about},{DELTA}{}\"}}\n\n", child::now());
             let chunk = format!("{head}{:x}\r\n{event}\r\n", event.len());
             head.clear();
             stream.write_all(chunk.as_bytes()).await?;

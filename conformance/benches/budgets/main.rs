@@ -61,7 +61,7 @@ async fn measure() -> anyhow::Result<()> {
     exit(&rig).await?;
     receipts(&rig).await?;
     gateway::measure(&rig, provider).await?;
-    println!("* above the other figure: the transport's own, or the direct way");
+    println!("* above the transport's own figure");
     rig.finish().await?;
     fs::remove_dir_all(folder)?;
     Ok(())
