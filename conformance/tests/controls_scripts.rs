@@ -53,6 +53,7 @@ async fn calls_from_a_script(rig: &Rig, session: &Session, of: v1::ExecutionConf
     let mut seen = Observed::default();
     for (query, answer) in [("plums", "blue ones"), ("pears", "green ones")] {
         let call = seen.call(&mut events).await?;
+        assert!(!call.arguments_exact, "Codex tells the model's own text of a script alone");
         assert_eq!((call.name.as_str(), arguments(&call)), ("lookup", &*format!(r#"{{"q":"{query}"}}"#)));
         session.submit(vec![text_result("t-1", &call.call_id, answer)]).await?;
     }
@@ -99,6 +100,39 @@ fn without_a_workspace_a_script_has_the_functions_and_nothing_of_the_machine() {
             }
             session.release(true).await?;
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_script_is_told_what_became_of_its_calls_in_the_same_words() {
+    let rules = ["R-FN-9", "R-FN-4", "R-CTL-2"];
+    scenario("scripts_results", &rules, setup(Placement::Workspace), async |rig| {
+        let input =
+            "const all = []; for (const q of ['a', 'b']) all.push(await tools.lookup({q})); text(JSON.stringify(all));";
+        rig.provider.script(&json!([script(input), says("Neither.")]).to_string())?;
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, configuration(rig, MODELS[1], true), "t-1", "look both up").await?;
+        let mut seen = Observed::default();
+        let closed = v1::NullableText { value: Some(v1::nullable_text::Value::Text("it is closed".into())) };
+        for (error, disposition) in [(None, Some(v1::ResultDisposition::NotExecuted)), (Some(closed), None)] {
+            let call = seen.call(&mut events).await?;
+            assert!(!call.idempotency_key.is_empty());
+            let result = text_result("t-1", &call.call_id, "");
+            let disposition = disposition.map(Into::into);
+            let failed = v1::FunctionResult { success: Some(false), output: None, error, disposition, ..result };
+            session.submit(vec![failed]).await?;
+        }
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        let output = rig.provider.model_requests().pop().and_then(|request| request.output("s1"));
+        let output = output.context("no output")?.to_string();
+        for text in ["The function was not run.", "The function failed.", "it is closed"] {
+            assert!(output.contains(text), "{text} is not in {output}");
+        }
+        let told: Vec<_> = seen.end()?.tool_errors.iter().map(|one| (one.code(), &*one.name, &*one.message)).collect();
+        use v1::ToolErrorCode::{Failed, NotExecuted};
+        assert_eq!(told, [(NotExecuted, "lookup", ""), (Failed, "lookup", "it is closed")]);
         Ok(())
     });
 }
