@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::fault::{self, FUNCTION, Fault, Place};
 use super::steps::{line, raw, result, set, set_rule};
 use crate::rig::Harness;
-use crate::script::child::{Program, Read, Step};
+use crate::script::child::{Command, Program, Read, Step};
 
 /// A program without a fault.
 #[must_use]
@@ -20,6 +20,17 @@ pub fn calling(arguments: &str) -> Program {
     let mut program = healthy();
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned());
     set_rule(&mut program, "turn/start", turn(&|_| Vec::new(), Some(&arguments), false));
+    program
+}
+
+/// A program on a machine whose managed configuration requires this, with this catalogue of models, and healthy otherwise.
+#[must_use]
+pub fn managed(requirements: &Value, catalogue: &Value) -> Program {
+    let mut program = healthy();
+    let answer = json!({"supportsIndependentSpeedModes": true, "requirements": requirements});
+    set_rule(&mut program, "configRequirements/read", vec![result(&answer)]);
+    let args = ["debug", "models", "--bundled"].map(str::to_owned).into();
+    program.commands.push(Command { args, steps: vec![line(catalogue), Step::Exit(0)] });
     program
 }
 

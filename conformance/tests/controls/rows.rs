@@ -14,6 +14,8 @@ pub(crate) struct Row {
     pub(crate) want: Want,
     /// The same is to be seen once an Executor has gone on with the native history.
     pub(crate) resumed: bool,
+    /// It is looked at under `none` alone: another value of the control is on a workspace too.
+    once: bool,
 }
 
 /// What is to be seen, by the name of a tool or of a setting.
@@ -30,6 +32,10 @@ impl Row {
     fn resumed(self) -> Self {
         Self { resumed: true, ..self }
     }
+
+    fn once(self) -> Self {
+        Self { once: true, ..self }
+    }
 }
 
 fn row(
@@ -39,7 +45,7 @@ fn row(
     want: Want,
     set: impl Fn(&mut AdmittedTools) + 'static,
 ) -> Row {
-    Row { control, value, model, set: Box::new(set), want, resumed: false }
+    Row { control, value, model, set: Box::new(set), want, resumed: false, once: false }
 }
 
 fn native(model: &'static str, all: &[&[(&'static str, &'static str)]]) -> Row {
@@ -123,7 +129,7 @@ pub(crate) fn rows(harness: Harness, placement: Placement, part: Part) -> Vec<Ro
         (Harness::ClaudeCode, Part::Tools) => (claude(nowhere), claude_tools(nowhere)),
         (Harness::ClaudeCode, Part::Settings) => (claude(nowhere), claude_settings()),
     };
-    rows.extend(others);
+    rows.extend(others.into_iter().filter(|row| nowhere || !row.once));
     rows
 }
 
@@ -201,13 +207,15 @@ fn codex_tools(nowhere: bool) -> Vec<Row> {
             DIRECT,
             sized(WebSearchContextSize::Medium),
             found(r#"{"external_web_access":true,"search_content_types":["text","image"],"search_context_size":"medium"}"#),
-        ),
+        )
+        .once(),
         searching(
             "live, `context_size` high",
             DIRECT,
             sized(WebSearchContextSize::High),
             found(r#"{"external_web_access":true,"search_content_types":["text","image"],"search_context_size":"high"}"#),
-        ),
+        )
+        .once(),
         searching(
             "live, `allowed_domains` example.com",
             DIRECT,
@@ -219,7 +227,8 @@ fn codex_tools(nowhere: bool) -> Vec<Row> {
             DIRECT,
             among(&[]),
             found(r#"{"external_web_access":true,"filters":{"allowed_domains":[]},"search_content_types":["text","image"]}"#),
-        ),
+        )
+        .once(),
         searching(
             "live, `location` of all four",
             DIRECT,
@@ -231,13 +240,14 @@ fn codex_tools(nowhere: bool) -> Vec<Row> {
             DIRECT,
             located(v1::SearchLocation::default()),
             found(r#"{"external_web_access":true,"search_content_types":["text","image"],"user_location":{"type":"approximate"}}"#),
-        ),
+        )
+        .once(),
         scripts(true, DIRECT, changes([("exec", Some("")), ("wait", Some(""))])).resumed(),
         scripts(true, SCRIPTED, if nowhere { changes([("exec", Some("")), ("wait", Some(""))]) } else { same() }),
-        scripts(true, UNKNOWN, changes([("exec", Some("")), ("wait", Some(""))])),
+        scripts(true, UNKNOWN, changes([("exec", Some("")), ("wait", Some(""))])).once(),
         scripts(false, DIRECT, same()),
         scripts(false, SCRIPTED, if nowhere { same() } else { changes(one_by_one) }).resumed(),
-        scripts(false, UNKNOWN, same()),
+        scripts(false, UNKNOWN, same()).once(),
         row("`output_format`", "json_schema", DIRECT, changes([("text.format.type", Some("json_schema"))]), answering),
         row(
             "all of them",
@@ -271,7 +281,7 @@ fn codex_tools(nowhere: bool) -> Vec<Row> {
 fn codex_settings() -> Vec<Row> {
     let setting = |name: &'static str, value: &'static str| changes([(name, Some(value))]);
     vec![
-        verbosity(TextVerbosity::Low, DIRECT, setting("text.verbosity", "low")),
+        verbosity(TextVerbosity::Low, DIRECT, setting("text.verbosity", "low")).once(),
         verbosity(TextVerbosity::Medium, DIRECT, setting("text.verbosity", "medium")),
         verbosity(TextVerbosity::High, DIRECT, setting("text.verbosity", "high")),
         verbosity(TextVerbosity::High, SCRIPTED, setting("text.verbosity", "high")),
@@ -284,7 +294,7 @@ fn codex_settings() -> Vec<Row> {
             ),
         ),
         effort("low", DIRECT, setting("reasoning.effort", "low")),
-        effort("high", DIRECT, setting("reasoning.effort", "high")),
+        effort("high", DIRECT, setting("reasoning.effort", "high")).once(),
         effort("xhigh", DIRECT, setting("reasoning.effort", "xhigh")),
         effort("max", SCRIPTED, setting("reasoning.effort", "max")),
         effort(
@@ -295,15 +305,15 @@ fn codex_settings() -> Vec<Row> {
             ),
         ),
         effort("minimal", UNKNOWN, setting("reasoning.effort", "minimal")),
-        effort("none", UNKNOWN, setting("reasoning.effort", "none")),
+        effort("none", UNKNOWN, setting("reasoning.effort", "none")).once(),
         // What Codex makes of it where the model lists it.
         summary("auto", DIRECT, setting("reasoning.summary", "auto")),
-        summary("concise", DIRECT, setting("reasoning.summary", "concise")),
+        summary("concise", DIRECT, setting("reasoning.summary", "concise")).once(),
         summary("detailed", DIRECT, setting("reasoning.summary", "detailed")),
         summary("none", UNKNOWN, changes([("reasoning.summary", None)])),
         tier("auto", DIRECT, same()),
         tier("priority", DIRECT, setting("service_tier", "priority")),
-        tier("fast", DIRECT, setting("service_tier", "priority")),
+        tier("fast", DIRECT, setting("service_tier", "priority")).once(),
         tier(
             "flex",
             DIRECT,
@@ -378,7 +388,7 @@ fn claude_tools(nowhere: bool) -> Vec<Row> {
         )
         .resumed(),
         searching("live", CLAUDE, search(WebSearchMode::Live), found()),
-        searching("live, `context_size` medium", CLAUDE, medium(), found()),
+        searching("live, `context_size` medium", CLAUDE, medium(), found()).once(),
         scripts(false, CLAUDE, same()),
         row("`output_format`", "json_schema", CLAUDE, changes([("StructuredOutput", Some(""))]), answering),
         row("`tool_search`", "beside a deferred function", CLAUDE, finding(&[]), deferring),
@@ -408,9 +418,9 @@ fn claude_settings() -> Vec<Row> {
     vec![
         verbosity(TextVerbosity::Medium, CLAUDE, same()),
         effort("low", CLAUDE, asked("low")),
-        effort("medium", CLAUDE, asked("medium")),
-        effort("high", CLAUDE, asked("high")),
-        effort("xhigh", CLAUDE, asked("xhigh")),
+        effort("medium", CLAUDE, asked("medium")).once(),
+        effort("high", CLAUDE, asked("high")).once(),
+        effort("xhigh", CLAUDE, asked("xhigh")).once(),
         effort("max", CLAUDE, asked("max")),
         effort(
             "xhigh",

@@ -68,6 +68,21 @@ pub(crate) struct RunArgs {
     /// Whether the model may search the web; without it the Harness decides.
     #[arg(long, value_enum)]
     pub(super) web_search: Option<WebSearch>,
+    /// How much the model reasons, such as `low` or `high`; without it the Harness decides.
+    #[arg(long, value_name = "EFFORT")]
+    pub(super) effort: Option<String>,
+    /// What is told of the model's reasoning, such as `concise` or `detailed`; without it the Harness decides.
+    #[arg(long, value_name = "SUMMARY")]
+    pub(super) reasoning_summary: Option<String>,
+    /// How the provider serves the requests, such as `priority`; without it the Harness decides.
+    #[arg(long, value_name = "TIER")]
+    pub(super) service_tier: Option<String>,
+    /// How much the model says; without it the Harness decides.
+    #[arg(long, value_enum)]
+    pub(super) verbosity: Option<Verbosity>,
+    /// Whether the model may call tools from scripts that it writes; without it the Harness decides.
+    #[arg(long, value_name = "WHETHER", action = clap::ArgAction::Set)]
+    pub(super) scripts: Option<bool>,
     /// An image (PNG or JPEG) behind the prompt. May be repeated.
     #[arg(long = "image", value_name = "FILE")]
     pub(super) images: Vec<PathBuf>,
@@ -114,6 +129,8 @@ pub(crate) struct RunArgs {
 pub(super) enum WebSearch {
     /// It may not.
     Disabled,
+    /// It may, in what the provider keeps of it.
+    Cached,
     /// It may, in the web as it is.
     Live,
 }
@@ -122,6 +139,7 @@ impl WebSearch {
     fn mode(self) -> v1::WebSearchMode {
         match self {
             Self::Disabled => v1::WebSearchMode::Disabled,
+            Self::Cached => v1::WebSearchMode::Cached,
             Self::Live => v1::WebSearchMode::Live,
         }
     }
@@ -183,6 +201,27 @@ pub(super) enum Steering {
     Always,
 }
 
+/// Values of `--verbosity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Verbosity {
+    /// Less than usual.
+    Low,
+    /// As usual.
+    Medium,
+    /// More than usual.
+    High,
+}
+
+impl Verbosity {
+    fn value(self) -> v1::TextVerbosity {
+        match self {
+            Self::Low => v1::TextVerbosity::Low,
+            Self::Medium => v1::TextVerbosity::Medium,
+            Self::High => v1::TextVerbosity::High,
+        }
+    }
+}
+
 /// A run that is in order.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -197,7 +236,8 @@ pub(super) struct Plan {
     pub(super) functions: Functions,
     /// Whether the model searches for those functions that are deferred.
     pub(super) tool_search: bool,
-    pub(super) web_search: Option<WebSearch>,
+    /// The controls but for the form of the answer.
+    pub(super) controls: v1::ExecutionControls,
     pub(super) images: Vec<Image>,
     /// A JSON Schema as its file has it.
     pub(super) schema: Option<String>,
@@ -267,7 +307,17 @@ impl Plan {
             mock,
             functions,
             tool_search: arguments.tool_search,
-            web_search: arguments.web_search,
+            controls: v1::ExecutionControls {
+                web_search: arguments
+                    .web_search
+                    .map(|search| v1::WebSearchControl { mode: search.mode().into(), ..Default::default() }),
+                programmatic_tool_calling: arguments.scripts,
+                text_verbosity: arguments.verbosity.map(|verbosity| verbosity.value().into()),
+                reasoning_effort: arguments.effort,
+                reasoning_summary: arguments.reasoning_summary,
+                service_tier: arguments.service_tier,
+                ..Default::default()
+            },
             images,
             schema,
             steering,
@@ -308,9 +358,7 @@ impl Plan {
             let format = v1::output_format::Format::JsonSchema(v1::JsonSchemaFormat { schema });
             v1::OutputFormat { format: Some(format) }
         });
-        let web_search =
-            self.web_search.map(|search| v1::WebSearchControl { mode: search.mode().into(), ..Default::default() });
-        let controls = v1::ExecutionControls { output_format, web_search, ..Default::default() };
+        let controls = v1::ExecutionControls { output_format, ..self.controls.clone() };
         let tools = v1::AdmittedTools {
             functions: self.functions.declared(),
             // A Turn without any of them asks for nothing.

@@ -95,6 +95,29 @@ fn searches_stand_where_the_protocol_has_them() {
 }
 
 #[test]
+fn controls_stand_where_the_protocol_has_them() {
+    let line = [
+        "--mock",
+        "--effort=low",
+        "--reasoning-summary=none",
+        "--service-tier=flex",
+        "--verbosity=high",
+        "--scripts=false",
+        "hi",
+    ];
+    let controls = plan(&line, None).unwrap().configuration().tools.unwrap().controls.unwrap();
+    let want = v1::ExecutionControls {
+        programmatic_tool_calling: Some(false),
+        text_verbosity: Some(v1::TextVerbosity::High.into()),
+        reasoning_effort: Some("low".into()),
+        reasoning_summary: Some("none".into()),
+        service_tier: Some("flex".into()),
+        ..Default::default()
+    };
+    assert_eq!(controls, want);
+}
+
+#[test]
 fn every_option_has_its_place() {
     let workspace = folder("options");
     let line = [
@@ -227,7 +250,9 @@ fn what_cannot_be_is_refused() {
         &["--harness", "codex"] as &[_],
         &["--harness", "claude-code", "hi"],
         &["--harness", "minimax_code", "hi"],
-        &["--web-search", "cached", "hi"],
+        &["--web-search", "indexed", "hi"],
+        &["--scripts", "maybe", "hi"],
+        &["--verbosity", "xhigh", "hi"],
         &["--tool-search", "hi"],
         &["--deferred-function", "a=b:c", "hi"],
         &["--harness", "codex", "--mock", "--provider", "http://x", "hi"],
