@@ -139,7 +139,7 @@ fn with_bearer(mut server: v1::McpServer) -> v1::McpServer {
 fn without_a_workspace_a_server_of_the_service_offers_what_is_allowed_and_nothing_else() {
     let rules = ["R-MCP-1", "R-MCP-7", "R-CTL-4", "R-PRE-5"];
     let setup = claude().needing_under(v1::Placement::None, Capability::McpHttpTools);
-    scenario("mcp_nowhere", &rules, setup, async |rig| {
+    scenario("claude_servers_nowhere", &rules, setup, async |rig| {
         let server = Server::start(Script::default()).await?;
         let_out(rig, &[server.origin()]).await?;
         let tickets =
@@ -192,16 +192,16 @@ async fn bearer(rig: &mut Rig, placement: v1::Placement, held: bool) -> anyhow::
 fn a_bearer_reaches_its_server_and_no_one_else() {
     let setup = || claude().needing(Capability::McpHttpBearerAuth);
     let rules = ["R-MCP-2", "R-MCP-3", "R-SEC-3"];
-    scenario("mcp_bearer", &rules, setup(), async |rig| bearer(rig, v1::Placement::Workspace, false).await);
+    scenario("claude_bearer", &rules, setup(), async |rig| bearer(rig, v1::Placement::Workspace, false).await);
     let nowhere = setup().needing_under(v1::Placement::None, Capability::McpHttpBearerAuth);
-    scenario("mcp_bearer_nowhere", &rules, nowhere, async |rig| bearer(rig, v1::Placement::None, false).await);
+    scenario("claude_bearer_nowhere", &rules, nowhere, async |rig| bearer(rig, v1::Placement::None, false).await);
     let held = setup().without_gateway();
-    scenario("mcp_bearer_held", &rules, held, async |rig| bearer(rig, v1::Placement::Workspace, true).await);
+    scenario("claude_bearer_held", &rules, held, async |rig| bearer(rig, v1::Placement::Workspace, true).await);
 }
 
 #[test]
 fn what_is_not_allowed_is_neither_offered_nor_called() {
-    scenario("mcp_hidden", &["R-MCP-1", "R-CTL-2"], claude(), async |rig| {
+    scenario("claude_hidden", &["R-MCP-1", "R-CTL-2"], claude(), async |rig| {
         let server = Server::start(Script::default()).await?;
         let some = allowing(&["echo", "nothing"], http("some", &server.url()));
         let none = allowing(&[], http("none", &server.url()));
@@ -226,7 +226,7 @@ fn what_is_not_allowed_is_neither_offered_nor_called() {
 #[test]
 fn a_required_server_that_is_not_there_fails_the_preparation() {
     let setup = claude().needing(Capability::McpHttpRequired);
-    scenario("mcp_required", &["R-PRE-5", "R-MCP-3"], setup, async |rig| {
+    scenario("claude_required", &["R-PRE-5", "R-MCP-3"], setup, async |rig| {
         let gone = Refusing::start()?;
         let session = rig.session().await?;
         let required = v1::McpServer { required: true, ..http("gone", &gone.url()) };
@@ -249,7 +249,7 @@ fn a_required_server_that_is_not_there_fails_the_preparation() {
 
 #[test]
 fn without_an_optional_server_a_turn_works_and_says_so() {
-    scenario("mcp_optional", &["R-PRE-5"], claude(), async |rig| {
+    scenario("claude_optional", &["R-PRE-5"], claude(), async |rig| {
         let gone = Refusing::start()?;
         let server = Server::start(Script::default()).await?;
         let of = || with(vec![http("gone", &gone.url()), http("here", &server.url())], rig.configuration(Vec::new()));
@@ -273,7 +273,7 @@ fn without_an_optional_server_a_turn_works_and_says_so() {
 /// A tool that appears later is not called at all, and not offered any more once Claude Code was told so.
 #[test]
 fn a_list_that_changes_changes_nothing() {
-    scenario("mcp_grown", &["R-MCP-5"], claude(), async |rig| {
+    scenario("claude_grown", &["R-MCP-5"], claude(), async |rig| {
         let server = Server::start(Script::default()).await?;
         let of = || with(vec![http("tickets", &server.url())], rig.configuration(Vec::new()));
         let grow = calls(&[("mcp__tickets__grow", json!({}))]);
@@ -306,7 +306,7 @@ fn a_list_that_changes_changes_nothing() {
 
 #[test]
 fn a_question_of_a_server_is_declined_and_told() {
-    scenario("mcp_elicitation", &["R-PLC-1"], claude(), async |rig| {
+    scenario("claude_elicitation", &["R-PLC-1"], claude(), async |rig| {
         // Later versions of the protocol have no questions of this form.
         let asking = Server::start(Script { sessions: true, ..Default::default() }).await?;
         let server = http("asks", &asking.url());
@@ -328,7 +328,7 @@ fn environment(seen: &Observed) -> anyhow::Result<Value> {
 #[test]
 fn a_process_has_the_base_and_nothing_of_claude() {
     let rules = ["R-MCP-4", "R-SEC-2", "R-CAN-2"];
-    scenario("mcp_stdio", &rules, claude(), async |rig| {
+    scenario("claude_stdio", &rules, claude(), async |rig| {
         let server = stdio(rig, "tool-box", &["--", "a${HOME}b", "\\d", ""])?;
         let of = || with(vec![server.clone()], rig.configuration(Vec::new()));
         let asks = || calls(&[("mcp__tool-box__environment", json!({}))]);
@@ -352,7 +352,7 @@ fn a_process_has_the_base_and_nothing_of_claude() {
 
 #[test]
 fn what_cannot_be_told_apart_or_would_be_replaced_is_refused() {
-    scenario("mcp_labels", &["R-MCP-1", "R-MCP-5"], claude(), async |rig| {
+    scenario("claude_labels", &["R-MCP-1", "R-MCP-5"], claude(), async |rig| {
         let session = rig.session().await?;
         let url = "http://127.0.0.1:1/mcp";
         let try_with = async |servers| {
@@ -370,7 +370,7 @@ fn what_cannot_be_told_apart_or_would_be_replaced_is_refused() {
 #[test]
 fn a_conversation_that_goes_on_has_its_servers_again() {
     let setup = claude().needing(Capability::SessionResume);
-    scenario("mcp_resume", &["R-MCP-1", "R-PRE-4"], setup, async |rig| {
+    scenario("claude_servers_resumed", &["R-MCP-1", "R-PRE-4"], setup, async |rig| {
         let server = Server::start(Script::default()).await?;
         let of = || with(vec![http("tickets", &server.url())], rig.configuration(Vec::new()));
         let asks = |text: &str| calls(&[("mcp__tickets__echo", json!({"text": text}))]);

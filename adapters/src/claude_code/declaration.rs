@@ -99,9 +99,9 @@ const PROVED: &[Row] = &[
     (MessageImages, Some("placement_none::none_images"), Some("messages_images::message_images")),
     (StructuredOutput, Some("output_schema::output_schema_nowhere"), Some("output_schema::output_schema_sent")),
     (ToolSearch, Some("claude_tool_search::tool_search_none"), Some("claude_tool_search::tool_search_workspace")),
-    (McpHttpTools, Some("claude_mcp::mcp_nowhere"), Some("claude_mcp::mcp_workspace")),
-    (McpHttpRequired, Some("claude_mcp::mcp_nowhere"), Some("claude_mcp::mcp_required")),
-    (McpHttpBearerAuth, Some("claude_mcp::mcp_bearer_nowhere"), Some("claude_mcp::mcp_bearer")),
+    (McpHttpTools, Some("claude_mcp::claude_servers_nowhere"), Some("claude_mcp::claude_servers")),
+    (McpHttpRequired, Some("claude_mcp::claude_servers_nowhere"), Some("claude_mcp::claude_required")),
+    (McpHttpBearerAuth, Some("claude_mcp::claude_bearer_nowhere"), Some("claude_mcp::claude_bearer")),
     (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
     (
         NativeSessionRecovery,
