@@ -10,6 +10,7 @@ mod config;
 mod gateway;
 mod journal;
 mod link;
+mod private;
 mod refusal;
 mod serve;
 mod service;

@@ -367,7 +367,7 @@ fn started(kind: Kind, id: String) -> Report {
 fn is_hosted(tool: &Tool) -> bool {
     match tool {
         Tool::WebSearch { .. } => true,
-        Tool::Command { .. } | Tool::FileChange { .. } | Tool::Other { .. } => false,
+        Tool::Command { .. } | Tool::FileChange { .. } | Tool::Mcp(_) | Tool::Other { .. } => false,
     }
 }
 

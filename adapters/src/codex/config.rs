@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::admission;
+use super::{admission, servers::Server};
 use crate::{
     harness::{Configuration, Isolation},
     native::environment::{MARK_VARIABLE, Mark},
@@ -34,6 +34,7 @@ pub(super) const STREAM_IDLE: Duration = Duration::from_secs(300);
 /// - A shell snapshot writes the shell's environment to disk.
 /// - Without `unbounded_connection_retries = false` a refused connection never ends a Turn.
 /// - A function with the name of a native tool would vanish without a word, were it not for `error_on_tool_collisions`.
+/// - What a login at an MCP server got would be in the machine's keyring, and so in every Session, were it not in a file of this home (R-MCP-2).
 /// - Commands get a core environment and the mark, by which they are known as ours (R-SEC-1, R-DUR-2).
 ///
 /// Under the placement `none` Codex's own tools are off as well (R-CTL-4); what stays of them is a matter of the model's entry in the catalogue
@@ -43,6 +44,7 @@ pub(super) fn start_up_file(mark: &Mark, nowhere: bool) -> String {
     format!(
         r#"check_for_update_on_startup = false
 include_apps_instructions = false
+mcp_oauth_credentials_store = "file"
 
 [features]
 apps = false
@@ -185,6 +187,8 @@ struct ThreadConfig<'a> {
     /// Replaces the bundled catalogue of models.
     #[serde(skip_serializing_if = "Option::is_none")]
     model_catalog_json: Option<&'a Path>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    mcp_servers: BTreeMap<&'a str, Server<'a>>,
 }
 
 #[derive(Serialize)]
@@ -240,6 +244,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) isolation: Isolation,
     pub(super) trust_workspace: bool,
     pub(super) model_key: Option<&'a SecretString>,
+    /// MCP servers, by their labels. A resumed thread has none but these.
+    pub(super) servers: BTreeMap<&'a str, Server<'a>>,
     /// The thread to be resumed; none starts one.
     pub(super) resume: Option<&'a str>,
 }
@@ -261,7 +267,7 @@ pub(super) fn settings(isolation: Isolation, trust_workspace: bool, nowhere: boo
 /// What an admission would have refused.
 pub(super) fn thread_start<'a>(
     configuration: &'a Configuration,
-    surroundings: &Surroundings<'a>,
+    surroundings: Surroundings<'a>,
 ) -> Result<ThreadStart<'a>, crate::harness::NotAdmitted> {
     let native = admission::harness_config(&configuration.harness_config)?;
     let functions = configuration.functions.iter().enumerate().map(|(index, function)| {
@@ -302,6 +308,7 @@ pub(super) fn thread_start<'a>(
                 Place::Workspace(_) => None,
                 Place::Nowhere { catalogue, .. } => catalogue,
             },
+            mcp_servers: surroundings.servers,
         },
     })
 }

@@ -4,9 +4,9 @@ use super::{KIND, Settings};
 use crate::harness::{
     AcceptedValues, Availability,
     Capability::{
-        EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, MessageImages,
-        MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering, StrictCalls,
-        StructuredOutput, Usage,
+        EnvironmentNone, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment, McpHttpBearerAuth,
+        McpHttpRequired, McpHttpTools, MessageImages, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls,
+        SessionResume, Steering, StrictCalls, StructuredOutput, Usage,
     },
     ContextSize, Declaration, FunctionNames, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol, Proved, Row,
     SearchLimits, TextVerbosity, WebSearchMode,
@@ -74,6 +74,9 @@ const PROVED: &[Row] = &[
     ),
     (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
     (Usage, Some("placement_none::none_text"), Some("turns_text::text_next_turn")),
+    (McpHttpTools, Some("mcp_http::mcp_nowhere"), Some("mcp_http::mcp_tools")),
+    (McpHttpRequired, Some("mcp_http::mcp_nowhere"), Some("mcp_required::mcp_required")),
+    (McpHttpBearerAuth, Some("mcp_http::mcp_nowhere"), Some("mcp_http::mcp_bearer")),
     (StrictCalls, Some("strict_calls::strict_nowhere"), Some("strict_calls::strict_withheld")),
     (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
 ];

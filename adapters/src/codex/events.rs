@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::wire;
 use crate::harness::{
-    FileEdit, FileEditKind, MessagePhase, ProvedMessage, ReasoningText, Report, Tool, ToolEnd, ToolStatus, Usage,
+    FileEdit, FileEditKind, McpCall, MessagePhase, ProvedMessage, ReasoningText, Report, Tool, ToolEnd, ToolStatus,
+    Usage,
 };
 
 /// The items of one Turn.
@@ -84,6 +85,10 @@ impl Items {
                 let id = item.id.clone();
                 (id.clone(), Open::Hosted, Report::ToolStarted { id, tool: item.into_tool() })
             }
+            wire::Item::Mcp(item) => {
+                let id = item.id.clone();
+                (id.clone(), Open::Tool, Report::ToolStarted { id, tool: Tool::Mcp(item.call()) })
+            }
             wire::Item::Other(item) => {
                 let id = item.id.clone();
                 (id.clone(), Open::Tool, Report::ToolStarted { id, tool: Tool::Other { name: item.kind } })
@@ -130,6 +135,13 @@ impl Items {
             }
             // It has no status of its own: that one failed is not told.
             wire::Item::WebSearch(item) => ended_bare(item.id.clone(), item.into_tool(), ToolStatus::Completed),
+            wire::Item::Mcp(item) => {
+                let tool = Tool::Mcp(item.call());
+                let begun = Tool::Mcp(McpCall { result: None, error: String::new(), ..item.call() });
+                let status = tool_status(Some(&item.status));
+                let duration = item.duration_ms.map(Duration::from_millis);
+                ended(item.id, begun, ToolEnd { status, tool, output: None, exit_code: None, duration })
+            }
             wire::Item::Other(item) => {
                 let status = tool_status(item.status.as_deref());
                 ended_bare(item.id, Tool::Other { name: item.kind }, status)

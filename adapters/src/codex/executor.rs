@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::{events::Items, failure::Errors, functions::Calls, history, wire};
+use super::{events::Items, failure::Errors, functions::Calls, history, servers::Standings, wire};
 use crate::{
     cleaner::Cleaner,
     harness::{Failure, FunctionResult, Proof, ProvedInputs, Report},
@@ -35,6 +35,8 @@ pub(super) struct Thread {
     asked: BTreeMap<u64, Asked>,
     items: Items,
     calls: Calls,
+    /// Which MCP servers are there.
+    servers: Standings,
     /// When an input that Codex could not take is written again.
     again_at: Option<Instant>,
     errors: Errors,
@@ -52,6 +54,7 @@ pub(super) struct Opened {
     /// Tokens that the thread had used before.
     pub(super) used: wire::Tokens,
     pub(super) functions: BTreeSet<String>,
+    pub(super) servers: Standings,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +68,7 @@ enum Asked {
 
 impl Thread {
     pub(super) fn new(opened: Opened) -> Self {
-        let Opened { id, home, nowhere, output_schema, next_id, used, functions } = opened;
+        let Opened { id, home, nowhere, output_schema, next_id, used, functions, servers } = opened;
         Self {
             id,
             home,
@@ -75,6 +78,7 @@ impl Thread {
             asked: BTreeMap::new(),
             items: Items::new(used),
             calls: Calls::new(functions),
+            servers,
             again_at: None,
             errors: Errors::default(),
             final_error: None,

@@ -12,6 +12,7 @@ mod failure;
 mod functions;
 mod history;
 mod probe;
+mod servers;
 mod start;
 mod wire;
 

@@ -15,10 +15,11 @@ use super::{
     config::{self, Place},
     declaration,
     executor::{Opened, Thread},
+    servers::{self, Standings},
     wire,
 };
 use crate::{
-    harness::{Executor, HistoryFault, Launch, Placement, PrepareError, Resume},
+    harness::{Executor, HistoryFault, Launch, McpServer, Placement, PrepareError, Resume},
     native::{
         environment::Environment,
         lock::LockError,
@@ -31,6 +32,8 @@ use crate::{
 
 /// A process with this variable has no environment that a Turn could name (R-CTL-4).
 const EXEC_SERVER: (&str, &str) = ("CODEX_EXEC_SERVER_URL", "none");
+/// The step that is about MCP servers.
+const MCP: Step = "mcp";
 /// Held while a process has the Session's native history (R-PRE-4).
 const LOCK: &str = "codex.lock";
 /// JSON-RPC: something went wrong inside, which for a resume is the reading of the history.
@@ -68,15 +71,19 @@ pub(super) async fn prepare(
         isolation: settings.isolation,
         trust_workspace: settings.trust_workspace,
         model_key: launch.model_key.as_ref(),
+        servers: servers::of(&launch, settings.limits.mcp_start),
         resume: launch.resume.as_ref().map(|resume| &*resume.native_session_id),
     };
-    let thread = config::thread_start(&launch.configuration, &surroundings)
+    let thread = config::thread_start(&launch.configuration, surroundings)
         .map_err(|refused| unstarted("configuration", refused.to_string()))?;
     let output_schema =
         launch.configuration.controls.output_schema.as_deref().map(admission::output_schema).transpose();
     let output_schema = output_schema.map_err(|refused| unstarted("configuration", refused.to_string()))?;
     if let Place::Workspace(workspace) = place {
         start::still_there(workspace).map_err(|message| unstarted("workspace", message))?;
+    }
+    if !launch.configuration.mcp_servers.is_empty() {
+        check_stored(&launch.home).map_err(|message| unstarted(MCP, message))?;
     }
     let home =
         write_home(&launch, place).map_err(|error| unstarted("spawn", format!("write the home of codex: {error}")))?;
@@ -102,7 +109,8 @@ pub(super) async fn prepare(
     let opening = Opening::start("codex", settings, &launch, process, wire::is_read)
         .await
         .map_err(|error| unstarted("spawn", error.to_string()))?;
-    let mut talk = Talk { opening, next_id: 1, used: wire::Tokens::default() };
+    let servers = Standings::new(&launch.configuration.mcp_servers);
+    let mut talk = Talk { opening, next_id: 1, used: wire::Tokens::default(), servers };
     let (native_session_id, told) = match talk.open(&thread, &launch, place, settings).await {
         Ok(opened) => opened,
         Err((step, trouble)) => return Err(talk.opening.fail(step, trouble).await),
@@ -115,6 +123,7 @@ pub(super) async fn prepare(
         next_id: talk.next_id,
         used: talk.used,
         functions: launch.configuration.functions.iter().map(|function| function.name.clone()).collect(),
+        servers: talk.servers,
     });
     let (orders, reports, keeper) = talk.opening.own(thread, lock, package, tasks).await?;
     let settings = config::settings(settings.isolation, settings.trust_workspace, place.is_nowhere());
@@ -125,6 +134,17 @@ pub(super) async fn prepare(
 /// Codex's home within that of a Session.
 pub(super) fn codex_home(home: &Path) -> PathBuf {
     home.join("codex")
+}
+
+/// What a login at an MCP server got would go to whatever is declared under its name: the bridge knows of none (R-MCP-2, R-MCP-6).
+fn check_stored(home: &Path) -> Result<(), String> {
+    match codex_home(home).join(servers::STORED_CREDENTIALS).symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(_) | Err(_) => {
+            let file = servers::STORED_CREDENTIALS;
+            Err(format!("the Session's home has stored credentials of MCP servers (codex/{file}); remove that file"))
+        }
+    }
 }
 
 /// Makes the private folders and the start-up file. A file of an earlier start is replaced: Codex writes into it.
@@ -185,6 +205,8 @@ struct Talk {
     next_id: u64,
     /// Tokens that a resumed thread had used: what a Turn uses is counted from there (R-EVT-4).
     used: wire::Tokens,
+    /// Which MCP servers are there.
+    servers: Standings,
 }
 
 impl Talk {
@@ -203,11 +225,43 @@ impl Talk {
         let no_params = serde_json::Map::new();
         self.opening.write(rpc::notification("initialized", &no_params)).map_err(at("initialize"))?;
 
+        let declared = &launch.configuration.mcp_servers;
+        if !declared.is_empty() {
+            let trusted = settings.trust_workspace && !place.is_nowhere();
+            self.check_servers(declared, place.directory(), trusted).await.map_err(at(MCP))?;
+        }
         let id = match &launch.resume {
             None => self.start(thread, place, settings).await,
             Some(resume) => self.resume(thread, resume, launch, place, settings).await,
         };
-        Ok((id.map_err(at("session"))?, version(&initialized.user_agent)))
+        let id = id.map_err(|trouble| match &trouble {
+            Trouble::Refused(text) if servers::is_missing_one(text) => (MCP, trouble),
+            _ => ("session", trouble),
+        })?;
+        self.await_servers().await.map_err(at(MCP))?;
+        Ok((id, version(&initialized.user_agent)))
+    }
+
+    /// Refuses servers of the machine's or the project's own that would be merged with declared ones (R-MCP-2).
+    async fn check_servers(&mut self, declared: &[McpServer], cwd: &Path, trusted: bool) -> Result<(), Trouble> {
+        let answer = self.ask("config/read", &wire::servers::ReadConfig { include_layers: true, cwd }).await?;
+        match servers::conflict(declared, &read(&answer)?, trusted) {
+            Some(conflict) => Err(Trouble::Unfit(conflict)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until it is known of each MCP server whether it is there: Codex gives each its time and then up, while the first request to the model would not
+    /// wait for it, and go out without its tools (R-PRE-5).
+    async fn await_servers(&mut self) -> Result<(), Trouble> {
+        while !self.servers.are_known() {
+            match self.opening.line().await {
+                Ok(line) => drop(self.heard(&line, None)?),
+                Err(Trouble::Late) => break,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(())
     }
 
     async fn start(
@@ -236,6 +290,7 @@ impl Talk {
     ) -> Result<String, Trouble> {
         let id = &resume.native_session_id;
         let answer = self.ask("thread/resume", thread).await.map_err(|refusal| match refusal {
+            Refusal::By(error) if servers::is_missing_one(&error.message) => Trouble::Refused(error.message),
             Refusal::By(error) => match history_fault(&error) {
                 Some(fault) => Trouble::NoHistory(fault, error.message),
                 None => Trouble::Refused(error.message),
@@ -263,24 +318,33 @@ impl Talk {
         self.opening.write(rpc::request(id, method, params))?;
         loop {
             let line = self.opening.line().await?;
-            match rpc::parse(&line) {
-                Ok(Message::Response { id: told, outcome }) if told == id => {
-                    return outcome.map(ToOwned::to_owned).map_err(Refusal::By);
-                }
-                Ok(Message::Request { id, .. }) => {
-                    self.opening.write(Ok(rpc::refusal(id, METHOD_NOT_FOUND, "not before the thread")))?;
-                }
-                Ok(Message::Notification { method, params }) => self.told(&method, params),
-                Ok(Message::Response { .. }) => tracing::debug!("answer to nothing that was asked"),
-                Err(malformed) => tracing::debug!(%malformed, "skipped a line"),
+            if let Some(outcome) = self.heard(&line, Some(id))? {
+                return outcome.map_err(Refusal::By);
             }
         }
     }
 
-    /// Of what is told before the thread, only what it had used counts.
+    /// Takes a line; gives the answer to what was asked, where it is that.
+    fn heard(&mut self, line: &[u8], asked: Option<u64>) -> Result<Option<Result<Box<RawValue>, RpcError>>, Trouble> {
+        match rpc::parse(line) {
+            Ok(Message::Response { id, outcome }) if Some(id) == asked => {
+                return Ok(Some(outcome.map(ToOwned::to_owned)));
+            }
+            Ok(Message::Request { id, .. }) => {
+                self.opening.write(Ok(rpc::refusal(id, METHOD_NOT_FOUND, "not before the thread")))?;
+            }
+            Ok(Message::Notification { method, params }) => self.told(&method, params),
+            Ok(Message::Response { .. }) => tracing::debug!("answer to nothing that was asked"),
+            Err(malformed) => tracing::debug!(%malformed, "skipped a line"),
+        }
+        Ok(None)
+    }
+
+    /// Of what is told before the thread, only what it had used counts, and which MCP servers are there.
     fn told(&mut self, method: &str, params: Option<&RawValue>) {
         match wire::Notification::read(method, params) {
             Ok(Some(wire::Notification::TokenUsage(notice))) => self.used = notice.token_usage.total,
+            Ok(Some(wire::Notification::Server(notice))) => drop(self.servers.told(notice)),
             Ok(_) | Err(_) => tracing::trace!(%method, "told before the thread"),
         }
     }

@@ -9,6 +9,7 @@ use super::config::NoEnvironments;
 use crate::harness::{Image, InputPart, Usage};
 
 pub(super) mod calls;
+pub(super) mod servers;
 mod steering;
 pub(super) mod web;
 
@@ -39,6 +40,8 @@ pub(super) enum Notification {
     Error(ErrorNotice),
     /// `thread/tokenUsage/updated`.
     TokenUsage(UsageNotice),
+    /// `mcpServer/startupStatus/updated`.
+    Server(servers::StatusNotice),
     /// `warning`.
     Warning(WarningNotice),
 }
@@ -143,7 +146,7 @@ pub(super) struct WarningNotice {
 }
 
 /// Methods of the notifications that the adapter acts upon.
-const READ: [&str; 12] = [
+const READ: [&str; 13] = [
     "turn/started",
     "turn/completed",
     "item/started",
@@ -155,6 +158,7 @@ const READ: [&str; 12] = [
     "item/commandExecution/outputDelta",
     "error",
     "thread/tokenUsage/updated",
+    servers::STATUS,
     "warning",
 ];
 
@@ -191,6 +195,7 @@ impl Notification {
             "item/commandExecution/outputDelta" => Self::CommandOutput(serde_json::from_str(text)?),
             "error" => Self::Error(serde_json::from_str(text)?),
             "thread/tokenUsage/updated" => Self::TokenUsage(serde_json::from_str(text)?),
+            servers::STATUS => Self::Server(serde_json::from_str(text)?),
             "warning" => Self::Warning(serde_json::from_str(text)?),
             _ => return Ok(None),
         }))
@@ -207,6 +212,7 @@ impl Notification {
             }
             Self::Error(of) => (Some(&of.thread_id), Some(&of.turn_id)),
             Self::TokenUsage(of) => (Some(&of.thread_id), Some(&of.turn_id)),
+            Self::Server(of) => (of.thread_id.as_deref(), None),
             Self::Warning(of) => (of.thread_id.as_deref(), None),
         }
     }
@@ -227,6 +233,8 @@ pub(super) enum Item {
     FileChange(FileChangeItem),
     /// `webSearch`.
     WebSearch(web::SearchItem),
+    /// `mcpToolCall`.
+    Mcp(servers::CallItem),
     /// `dynamicToolCall`.
     Call(calls::CallItem),
     /// Any other.
@@ -326,6 +334,7 @@ impl Item {
             "commandExecution" => Self::Command(serde_json::from_str(raw.get())?),
             "fileChange" => Self::FileChange(serde_json::from_str(raw.get())?),
             "webSearch" => Self::WebSearch(serde_json::from_str(raw.get())?),
+            "mcpToolCall" => Self::Mcp(serde_json::from_str(raw.get())?),
             "dynamicToolCall" => Self::Call(serde_json::from_str(raw.get())?),
             _ => Self::Other(serde_json::from_str(raw.get())?),
         })

@@ -38,7 +38,7 @@ pub use function::{Disposition, FunctionOutput, FunctionResult, OutputPart, Pres
 pub use history::{HistoryFault, Proof, ProvedInput, ProvedInputs, ProvedMessage, Resume};
 pub use input::{Image, InputPart, MediaType};
 pub use report::{
-    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, InputRefusal,
+    AbandonReason, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, InputRefusal, McpCall,
     MessagePhase, NativeEnd, ReasoningText, Report, RetryOf, Settlement, Standing, Tool, ToolEnd, ToolStatus, Usage,
     WebAction,
 };

@@ -220,6 +220,8 @@ pub enum Tool {
         /// The files.
         edits: Vec<FileEdit>,
     },
+    /// A call of a tool of an MCP server (R-MCP-5).
+    Mcp(McpCall),
     /// A search of the web, or a look at a page of it.
     WebSearch {
         /// What is searched for, in one text, or empty.
@@ -232,6 +234,21 @@ pub enum Tool {
         /// The Harness's name for it.
         name: String,
     },
+}
+
+/// A call of a tool of an MCP server, under its original names (R-MCP-5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct McpCall {
+    /// Label of the server.
+    pub server: String,
+    /// Name of the tool at the server.
+    pub tool: String,
+    /// The arguments as JSON text, or empty.
+    pub arguments: String,
+    /// The native result as JSON text, once there is one.
+    pub result: Option<String>,
+    /// Why it failed without a result, for a person, without addresses and secrets; or empty.
+    pub error: String,
 }
 
 /// A change to one file.

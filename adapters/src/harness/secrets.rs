@@ -5,41 +5,48 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 
-/// Secrets that are remembered at most; the oldest is forgotten first.
+/// Secrets that came later and are remembered at most; the oldest is forgotten first.
 const REMEMBERED: usize = 16;
 
-/// Keys that a model provider may repeat to the Harness, and that are cut out of native texts before they leave (R-SEC-6). Shared: whoever gives an
-/// Executor's requests another key adds it here.
+/// Keys, bearers and variables that somebody may repeat to the Harness, and that are cut out of native texts before they leave (R-SEC-6). Shared: whoever
+/// gives an Executor's requests another key adds it here.
 #[derive(Clone, Debug, Default)]
-pub struct Secrets(Arc<Mutex<VecDeque<SecretString>>>);
+pub struct Secrets {
+    /// Those that were there at the start.
+    first: Arc<[SecretString]>,
+    later: Arc<Mutex<VecDeque<SecretString>>>,
+}
 
 impl Secrets {
     /// Cuts this one out from now on.
     pub fn add(&self, secret: &SecretString) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if secret.expose_secret().is_empty() || all.iter().any(|one| one.expose_secret() == secret.expose_secret()) {
+        let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.first.iter().chain(&*later);
+        if secret.expose_secret().is_empty() || known.any(|one| one.expose_secret() == secret.expose_secret()) {
             return;
         }
-        if all.len() == REMEMBERED {
-            all.pop_front();
+        if later.len() == REMEMBERED {
+            later.pop_front();
         }
-        all.push_back(secret.clone());
+        later.push_back(secret.clone());
     }
 
     /// The text without them.
     pub(crate) fn cut(&self, text: &str) -> String {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().fold(text.to_owned(), |text, secret| text.replace(secret.expose_secret(), "[key]"))
+        let later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<&str> = self.first.iter().chain(&*later).map(ExposeSecret::expose_secret).collect();
+        // A secret may begin another one.
+        all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        all.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[key]"))
     }
 }
 
 impl<'a> FromIterator<&'a SecretString> for Secrets {
     fn from_iter<T: IntoIterator<Item = &'a SecretString>>(secrets: T) -> Self {
-        let all = Self::default();
-        secrets.into_iter().for_each(|secret| all.add(secret));
-        all
+        let first = secrets.into_iter().filter(|secret| !secret.expose_secret().is_empty());
+        Self { first: first.cloned().collect(), later: Arc::default() }
     }
 }
 
@@ -57,6 +64,6 @@ mod tests {
         for number in 0..REMEMBERED {
             secrets.add(&format!("key-{number}").into());
         }
-        assert_eq!(shared.cut("one key-0"), "one [key]");
+        assert_eq!(shared.cut("one two key-0 key-15"), "[key] two [key] [key]");
     }
 }

@@ -9,6 +9,8 @@ pub struct Timing {
     pub probe: Duration,
     /// From the spawn to the ready thread.
     pub start: Duration,
+    /// For an MCP server to be there, beside that (R-PRE-5).
+    pub mcp_start: Duration,
     /// From an interrupt to the native end, before the process is ended (R-CAN-4).
     pub interrupt: Duration,
     /// For open work at a normal end (R-EVT-9).
@@ -24,6 +26,7 @@ impl Default for Timing {
         Self {
             probe: Duration::from_secs(10),
             start: Duration::from_secs(20),
+            mcp_start: Duration::from_secs(10),
             interrupt: Duration::from_secs(2),
             settle: Duration::from_secs(2),
             settlement: Duration::from_secs(60),

@@ -58,6 +58,8 @@ pub(crate) enum Trouble {
     Late,
     /// It said what it must not say.
     Broken(String),
+    /// It is not as it has to be: a text for a person.
+    Unfit(String),
 }
 
 /// The name of a step of a preparation.
@@ -75,7 +77,9 @@ impl Opening {
         process: process::Launch,
         is_read: fn(&[u8]) -> bool,
     ) -> Result<Self, SpawnError> {
-        let deadline = Instant::now() + settings.limits.start;
+        let servers =
+            if launch.configuration.mcp_servers.is_empty() { Duration::ZERO } else { settings.limits.mcp_start };
+        let deadline = Instant::now() + settings.limits.start + servers;
         let process = process::spawn(process)?;
         let keeper = start::keeper(&process.control).await;
         let writers = TaskTracker::new();
@@ -125,7 +129,12 @@ impl Opening {
     pub(crate) async fn fail(mut self, step: Step, trouble: Trouble) -> PrepareError {
         let by_itself = match trouble {
             Trouble::Ended => time::timeout(EXIT_WAIT, self.control.exited()).await.ok(),
-            Trouble::Refused(_) | Trouble::NoHistory(..) | Trouble::Other | Trouble::Late | Trouble::Broken(_) => None,
+            Trouble::Refused(_)
+            | Trouble::NoHistory(..)
+            | Trouble::Other
+            | Trouble::Late
+            | Trouble::Broken(_)
+            | Trouble::Unfit(_) => None,
         };
         self.writer.close();
         self.control.end();
@@ -136,7 +145,7 @@ impl Opening {
         let history = match &trouble {
             Trouble::NoHistory(fault, _) => Some(*fault),
             Trouble::Other => Some(HistoryFault::Foreign),
-            Trouble::Refused(_) | Trouble::Ended | Trouble::Late | Trouble::Broken(_) => None,
+            Trouble::Refused(_) | Trouble::Ended | Trouble::Late | Trouble::Broken(_) | Trouble::Unfit(_) => None,
         };
         let name = self.name;
         let message = match trouble {
@@ -149,6 +158,7 @@ impl Opening {
                 None => format!("{name} closed its output before it answered{said}"),
             },
             Trouble::Late => format!("{name} did not answer within {} ms{said}", self.limits.start.as_millis()),
+            Trouble::Unfit(text) => self.cleaner.clean(&text),
             Trouble::Broken(what) => format!("{name} broke its protocol: {}", self.cleaner.clean(&what)),
         };
         PrepareError { step, message, clean, history, changed_history: self.changed_history }

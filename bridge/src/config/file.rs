@@ -37,6 +37,7 @@ pub(super) struct File {
     gateway: Option<bool>,
     #[serde(default)]
     allow_origins: Vec<String>,
+    guard_environment: Option<bool>,
     #[serde(default)]
     codex: Program,
     #[serde(default)]
@@ -95,6 +96,8 @@ struct LimitEntries {
     stream_calls: Option<u64>,
     stream_argument_bytes: Option<usize>,
     stream_first_byte_ms: Option<u64>,
+    mcp_bytes: Option<usize>,
+    mcp_start_ms: Option<u64>,
 }
 
 /// Reads a file.
@@ -154,6 +157,7 @@ impl File {
             providers,
             gateway: self.gateway.unwrap_or(true),
             allow_origins: origins(&self.allow_origins)?,
+            guard_environment: self.guard_environment.unwrap_or(false),
             limits: self.limits.settle()?,
         })
     }
@@ -214,6 +218,8 @@ impl LimitEntries {
                 argument_bytes: wide("stream_argument_bytes", self.stream_argument_bytes, usual.stream.argument_bytes)?,
                 first_byte: time("stream_first_byte_ms", self.stream_first_byte_ms, usual.stream.first_byte)?,
             },
+            mcp_bytes: wide("mcp_bytes", self.mcp_bytes, usual.mcp_bytes)?,
+            mcp_start: time("mcp_start_ms", self.mcp_start_ms, usual.mcp_start)?,
         })
     }
 }

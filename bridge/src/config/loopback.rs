@@ -3,7 +3,6 @@
 use std::{
     io::{self, Read as _},
     net::SocketAddr,
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -11,7 +10,8 @@ use adapters::harness::Isolation;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::{Error, places, value};
+use super::{Error, value};
+use crate::private::{self, Unfit};
 
 /// The name of a caller where the operator gives none.
 const NAME: &str = "loopback";
@@ -78,25 +78,10 @@ impl Asked {
 fn bearer(path: &Path) -> Result<SecretString, Error> {
     let key = "loopback.bearer_file";
     let read = |source: io::Error| Error::Read { path: path.to_owned(), source };
-    let no_link = i32::try_from((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits()).unwrap_or(0);
-    let file = std::fs::File::options().read(true).custom_flags(no_link).open(path);
-    let file = file.map_err(|error| match error.raw_os_error() {
-        Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
-            value(key, format!("{} is a symbolic link; name the file itself", path.display()))
-        }
-        Some(_) | None => read(error),
+    let file = private::open(path).map_err(|unfit| match unfit {
+        Unfit::Io(error) => read(error),
+        unfit => value(key, format!("{} {unfit}", path.display())),
     })?;
-    // Asked of the open file, so that nothing can be put in its place meanwhile.
-    let meta = file.metadata().map_err(read)?;
-    if !meta.is_file() {
-        return Err(value(key, format!("{} is not a file", path.display())));
-    }
-    if meta.uid() != places::uid() {
-        return Err(value(key, format!("{} belongs to another user", path.display())));
-    }
-    if meta.mode() & 0o077 != 0 {
-        return Err(value(key, format!("{} can be read by others; give it mode 0600", path.display())));
-    }
     let mut text = String::new();
     file.take(MAX_BEARER + 1).read_to_string(&mut text).map_err(read)?;
     let text = text.trim_end_matches(['\r', '\n']);

@@ -11,7 +11,7 @@ use std::{
 use adapters::harness::{Isolation, ModelProvider};
 use secrecy::SecretString;
 
-use crate::gateway::{Guard, Origin, StreamLimits};
+use crate::gateway::{Guard, Guards, Origin, StreamLimits};
 
 mod file;
 mod logs;
@@ -61,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) gateway: bool,
     /// Origins that the outbound guard lets through, whatever they are (R-SEC-4).
     pub(crate) allow_origins: Vec<Origin>,
+    /// Whether the guard judges MCP servers that the Environment reaches, too (R-MCP-7).
+    pub(crate) guard_environment: bool,
     /// Limits of waiting and size.
     pub(crate) limits: Limits,
 }
@@ -93,6 +95,10 @@ pub(crate) struct Limits {
     pub(crate) state_bytes: usize,
     /// Of one answer of a model provider.
     pub(crate) stream: StreamLimits,
+    /// Of one answer of an MCP server, or of one event of an answer that is a stream.
+    pub(crate) mcp_bytes: u64,
+    /// For an MCP server to be there.
+    pub(crate) mcp_start: Duration,
 }
 
 impl Default for Limits {
@@ -122,6 +128,8 @@ impl Default for Limits {
             retention_check: Duration::from_mins(10),
             state_bytes: 10 << 30,
             stream: StreamLimits::default(),
+            mcp_bytes: 64 << 20,
+            mcp_start: Duration::from_secs(10),
         }
     }
 }
@@ -310,6 +318,11 @@ impl Settings {
     pub(crate) fn guard(&self) -> Guard {
         let own = self.providers.values().filter_map(|of| Origin::of(&of.provider.base_url.parse().ok()?));
         Guard::new(self.allow_origins.iter().cloned().chain(own))
+    }
+
+    /// The same, and where requests to MCP servers may go.
+    pub(crate) fn guards(&self) -> Guards {
+        Guards::new(self.guard(), self.guard_environment)
     }
 
     /// Executors that may exist at once: at most four a core and one for each 512 MiB, at least two (R-PRE-3).

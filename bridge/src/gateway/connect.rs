@@ -1,4 +1,4 @@
-//! Connections to model providers: the name is resolved here, the guard judges each address, and one of those that it admits is connected to (R-SEC-4).
+//! Connections to model providers and MCP servers: the name is resolved here, the guard judges each address, and one of those that it admits is connected to (R-SEC-4).
 
 use std::{
     future::Future,
@@ -33,7 +33,7 @@ const WHOLE: Duration = Duration::from_secs(30);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Connects to model providers.
+/// Connects to model providers and MCP servers.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     guard: Arc<Guard>,
@@ -44,6 +44,11 @@ pub(super) struct Connector {
 impl Connector {
     pub(super) fn new(guard: Guard) -> Self {
         Self { guard: Arc::new(guard), tls: Arc::default() }
+    }
+
+    /// One with another guard, and the same roots.
+    pub(super) fn guarded_by(&self, guard: Guard) -> Self {
+        Self { guard: Arc::new(guard), tls: Arc::clone(&self.tls) }
     }
 
     async fn connect(self, uri: Uri) -> Result<MaybeHttpsStream<TokioIo<TcpStream>>, Error> {
@@ -102,7 +107,7 @@ struct Tcp {
 
 impl Tcp {
     async fn connect(self, uri: Uri) -> Result<TokioIo<TcpStream>, Error> {
-        let origin = Origin::of(&uri).ok_or_else(|| Refused("the provider's address has no host".into()))?;
+        let origin = Origin::of(&uri).ok_or_else(|| Refused("the address has no host".into()))?;
         let found = lookup_host((origin.name(), origin.port())).await?;
         Ok(TokioIo::new(connect(&self.guard, &origin, found).await?))
     }
@@ -118,7 +123,7 @@ async fn connect(
     let mut tried = false;
     for address in addresses {
         if let Err(refused) = guard.admits(origin, address.ip()) {
-            tracing::warn!(provider = %origin, %address, "the outbound guard refused an address");
+            tracing::warn!(%origin, %address, "the outbound guard refused an address");
             // What really went wrong with an address that may be says more.
             if !tried {
                 last = refused.into();

@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use adapters::harness::McpOrigin;
 use http::Uri;
 
 use super::origin::Origin;
@@ -14,6 +15,33 @@ use super::origin::Origin;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guard {
     allowed: BTreeSet<Origin>,
+    /// Nothing is judged.
+    is_open: bool,
+}
+
+/// Who judges what is dialled from where (R-MCP-7).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guards {
+    /// Model providers, and MCP servers that the service reaches.
+    pub(crate) service: Guard,
+    /// MCP servers that the Environment reaches.
+    pub(crate) environment: Guard,
+}
+
+impl Guards {
+    /// A guard with the operator's exceptions for the service, and for the Environment as well or none at all.
+    pub(crate) fn new(service: Guard, guard_environment: bool) -> Self {
+        let environment = if guard_environment { service.clone() } else { Guard { is_open: true, ..service.clone() } };
+        Self { service, environment }
+    }
+
+    /// Who judges servers of this origin.
+    pub(crate) fn of(&self, origin: McpOrigin) -> &Guard {
+        match origin {
+            McpOrigin::Service => &self.service,
+            McpOrigin::Environment => &self.environment,
+        }
+    }
 }
 
 /// A request may not go there. The text names neither host nor address: it goes to Core.
@@ -24,7 +52,7 @@ pub(crate) struct Refused(pub(super) String);
 impl Guard {
     /// A guard with the operator's exceptions.
     pub(crate) fn new(allowed: impl IntoIterator<Item = Origin>) -> Self {
-        Self { allowed: allowed.into_iter().collect() }
+        Self { allowed: allowed.into_iter().collect(), is_open: false }
     }
 
     /// Whether the operator named exactly this origin.
@@ -37,7 +65,7 @@ impl Guard {
         let refused = |text: &str| Err(Refused(text.to_owned()));
         let Ok(uri) = url.parse::<Uri>() else { return refused("this is not a URL") };
         let Some(origin) = Origin::of(&uri) else { return refused("the URL has no plain host and port") };
-        if self.is_allowed(&origin) {
+        if self.is_open || self.is_allowed(&origin) {
             return Ok(());
         }
         if !origin.is_https() {
@@ -57,9 +85,20 @@ impl Guard {
         }
     }
 
+    /// Whether a bearer may go there, by the text of a URL: not in the clear, unless the operator named exactly this origin (R-MCP-3).
+    pub(crate) fn check_bearer(&self, url: &str) -> Result<(), Refused> {
+        let origin = url.parse::<Uri>().ok().and_then(|uri| Origin::of(&uri));
+        match origin {
+            Some(origin) if origin.is_https() || self.is_allowed(&origin) => Ok(()),
+            Some(_) | None => Err(Refused(
+                "a bearer goes over https only; a plain http server needs its exact origin in the operator's `allow_origins`".into(),
+            )),
+        }
+    }
+
     /// Whether this address of an origin may be connected to.
     pub(super) fn admits(&self, origin: &Origin, address: IpAddr) -> Result<(), Refused> {
-        if self.is_allowed(origin) {
+        if self.is_open || self.is_allowed(origin) {
             return Ok(());
         }
         match forbidden(address) {
@@ -142,6 +181,31 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn servers_of_the_environment_are_judged_where_the_operator_wants_it() {
+        let service = Guard::new(["http://10.0.0.1:8080".parse().unwrap()]);
+        for (is_guarded, url, origin, goes, carries) in [
+            (false, "http://127.0.0.1:9/mcp", McpOrigin::Environment, true, false),
+            (false, "http://127.0.0.1:9/mcp", McpOrigin::Service, false, false),
+            (true, "http://127.0.0.1:9/mcp", McpOrigin::Environment, false, false),
+            (true, "http://10.0.0.1:8080/mcp?a=b", McpOrigin::Environment, true, true),
+            (false, "https://h/mcp", McpOrigin::Service, true, true),
+            (false, "https://127.0.0.1/mcp", McpOrigin::Service, false, true),
+            (false, "not a url", McpOrigin::Environment, false, false),
+        ] {
+            let guards = Guards::new(service.clone(), is_guarded);
+            let guard = guards.of(origin);
+            assert_eq!(
+                (guard.check(url).is_ok(), guard.check_bearer(url).is_ok()),
+                (goes, carries),
+                "{url} {origin:?}"
+            );
+        }
+        let open = Guards::new(service, false).environment;
+        let here = "http://h".parse().unwrap();
+        assert_eq!(open.admits(&here, [127, 0, 0, 1].into()), Ok(()));
+    }
 
     #[test]
     fn what_no_request_goes_to() {

@@ -48,14 +48,15 @@ enum Wait {
 pub(super) enum Cut {
     #[error("{0}")]
     Breach(Breach),
-    #[error("the model provider broke off: {0}")]
+    #[error("the other side broke off: {0}")]
     Broken(hyper::Error),
 }
 
 impl Judged {
-    /// An answer whose first byte has to come until then.
-    pub(super) fn new(inner: Incoming, judge: Judge, route: Arc<Route>, by: Instant) -> Self {
-        let wait = if inner.is_end_stream() { Wait::None } else { Wait::First(Box::pin(sleep_until(by))) };
+    /// An answer whose first byte has to come until then, if at all.
+    pub(super) fn new(inner: Incoming, judge: Judge, route: Arc<Route>, by: Option<Instant>) -> Self {
+        let by = by.filter(|_| !inner.is_end_stream());
+        let wait = by.map_or(Wait::None, |by| Wait::First(Box::pin(sleep_until(by))));
         let holds_back = judge.holds_back();
         Self { inner, judge, route, wait, over: None, holds_back }
     }

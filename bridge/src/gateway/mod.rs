@@ -1,4 +1,5 @@
-//! The credential gateway (R-SEC-3): a loopback address at which a Harness finds its model provider, and which puts the key in on the way out.
+//! The credential gateway (R-SEC-3): a loopback address at which a Harness finds its model provider and its MCP servers, and which puts the key in on the
+//! way out.
 //!
 //! Each Executor has a route, a path that nobody guesses, for as long as it lives; who asks under another one is told nothing. What passes is not
 //! kept; an answer is counted as it passes, and cut off where it is more than its limits (R-SEC-5). Nothing is held back but calls, where that is asked
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::harness::ModelProvider;
+use adapters::harness::{McpOrigin, ModelProvider};
 use http::Uri;
 use hyper::{rt::Executor, server::conn::http1, service::service_fn};
 use hyper_util::{
@@ -29,6 +30,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::tasks;
 use connect::Connector;
+use relay::Upstream;
 use routes::{Judging, Name, Route, Routes};
 
 mod connect;
@@ -39,7 +41,7 @@ mod relay;
 mod routes;
 mod stream;
 
-pub(crate) use guard::Guard;
+pub(crate) use guard::{Guard, Guards};
 pub(crate) use origin::{Malformed as MalformedOrigin, Origin};
 pub(crate) use stream::{Batch, Breach, Called, Limits as StreamLimits};
 
@@ -66,7 +68,11 @@ pub(crate) struct Gateway {
     routes: Arc<Routes>,
     address: SocketAddr,
     connector: Connector,
+    /// For MCP servers that the Environment reaches.
+    environment: Connector,
     limits: StreamLimits,
+    /// The most bytes of an answer of an MCP server.
+    mcp_bytes: u64,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -88,14 +94,16 @@ impl fmt::Debug for Lease {
 
 impl Gateway {
     /// Begins to listen, on a port that the system picks.
-    pub(crate) async fn open(guard: Guard, limits: StreamLimits) -> io::Result<Self> {
+    pub(crate) async fn open(guards: Guards, limits: StreamLimits, mcp_bytes: u64) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (routes, tasks, stop) = (Arc::new(Routes::default()), TaskTracker::new(), CancellationToken::new());
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         let listening = listen(listener, room, Arc::clone(&routes), tasks.clone(), stop.clone());
         drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
-        Ok(Self { routes, address, connector: Connector::new(guard), limits, tasks, stop })
+        let connector = Connector::new(guards.service);
+        let environment = connector.guarded_by(guards.environment);
+        Ok(Self { routes, address, connector, environment, limits, mcp_bytes, tasks, stop })
     }
 
     /// Where it listens.
@@ -111,16 +119,38 @@ impl Gateway {
         key: Option<SecretString>,
         strict_calls: bool,
     ) -> io::Result<Lease> {
-        let no_url = || io::Error::new(io::ErrorKind::InvalidInput, "the base address of a provider is no URL");
-        let base: Uri = provider.base_url.parse().map_err(|_| no_url())?;
-        // Each route has connections of its own, which end with it: no Session shares one with another.
-        let upstream = Client::builder(Tracked(self.tasks.clone()))
+        let base = url(&provider.base_url)?;
+        let judging = Judging { limits: self.limits, strict_calls };
+        let route = Route::to_provider(provider.protocol, &base, key, self.upstream(&self.connector), judging);
+        self.give(route.ok_or_else(no_url)?)
+    }
+
+    /// A route to an MCP server, whose address was checked, and to nothing beside it. The bearer is put in where there is one.
+    pub(crate) fn lease_server(
+        &self,
+        address: &str,
+        origin: McpOrigin,
+        bearer: Option<SecretString>,
+    ) -> io::Result<Lease> {
+        let connector = match origin {
+            McpOrigin::Service => &self.connector,
+            McpOrigin::Environment => &self.environment,
+        };
+        let route = Route::to_server(&url(address)?, bearer, self.upstream(connector), self.mcp_bytes);
+        self.give(route.ok_or_else(no_url)?)
+    }
+
+    /// Each route has connections of its own, which end with it: no Session shares one with another.
+    fn upstream(&self, connector: &Connector) -> Upstream {
+        Client::builder(Tracked(self.tasks.clone()))
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_LIFE)
             .pool_max_idle_per_host(IDLE)
-            .build(self.connector.clone());
-        let judging = Judging { limits: self.limits, strict_calls };
-        let route = Arc::new(Route::new(provider.protocol, &base, key, upstream, judging).ok_or_else(no_url)?);
+            .build(connector.clone())
+    }
+
+    fn give(&self, route: Route) -> io::Result<Lease> {
+        let route = Arc::new(route);
         let name = self.routes.add(Arc::clone(&route))?;
         let base_url = format!("http://{}/{}", self.address, name.as_str());
         Ok(Lease { routes: Arc::clone(&self.routes), route, name, base_url })
@@ -131,13 +161,13 @@ impl Gateway {
         self.stop.cancel();
         self.tasks.close();
         if time::timeout(LAST, self.tasks.wait()).await.is_err() {
-            tracing::warn!("connections to model providers are left behind");
+            tracing::warn!("connections to model providers or MCP servers are left behind");
         }
     }
 }
 
 impl Lease {
-    /// The base address that the Harness is given in place of the provider's.
+    /// The address that the Harness is given in place of the real one.
     pub(crate) fn base_url(&self) -> &str {
         &self.base_url
     }
@@ -172,6 +202,14 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.routes.remove(&self.name);
     }
+}
+
+fn url(text: &str) -> io::Result<Uri> {
+    text.parse().map_err(|_| no_url())
+}
+
+fn no_url() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the address of a provider or server is no URL")
 }
 
 /// Takes connections until it is told to stop.

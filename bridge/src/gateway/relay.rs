@@ -5,7 +5,7 @@ use std::{error::Error as _, sync::Arc};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version,
-    header::{self, AUTHORIZATION, CONTENT_TYPE},
+    header::{self, CONTENT_TYPE},
 };
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -17,7 +17,7 @@ use super::{
     guard::Refused,
     judged::Judged,
     routes::{Route, Routes},
-    stream::{Breach, Protocol},
+    stream::Breach,
 };
 
 /// What an answer is made of: the provider's own, or a text of the gateway.
@@ -39,19 +39,9 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// Headers that are the gateway's to set: the placeholder stands in one of them.
-const OF_THE_GATEWAY: [HeaderName; 5] = [
-    header::HOST,
-    header::EXPECT,
-    AUTHORIZATION,
-    HeaderName::from_static("x-api-key"),
-    // What is to be counted must not be packed.
-    header::ACCEPT_ENCODING,
-];
-
-/// The provider is not there, or broke off: so does the gateway, and the Harness sees what it would have seen.
+/// Who was asked is not there, or broke off: so does the gateway, and the Harness sees what it would have seen.
 #[derive(Debug, thiserror::Error)]
-#[error("the model provider did not answer")]
+#[error("who was asked did not answer")]
 pub(super) struct Broken;
 
 /// Passes a request on. A dropped future, and a dropped body, drop the request to the provider.
@@ -64,31 +54,33 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
     head.version = Version::HTTP_11;
     head.extensions.clear();
     strip(&mut head.headers);
-    for name in OF_THE_GATEWAY {
+    for name in route.stripped() {
         head.headers.remove(name);
     }
     if let Some((name, value)) = route.credential() {
         head.headers.insert(name, value);
     }
-    let protocol = Protocol::of_path(head.uri.path());
-    let limits = route.limits();
-    let by = Instant::now() + limits.first_byte;
+    let path = head.uri.path().to_owned();
+    let limit = route.first_byte().map(|limit| (limit, Instant::now() + limit));
     let asking = route.upstream().request(Request::from_parts(head, body));
-    let Ok(answered) = time::timeout_at(by, asking).await else {
-        route.breach(Breach::FirstByte(limits.first_byte));
-        return Err(Broken);
+    let answered = match limit {
+        None => asking.await,
+        Some((limit, by)) => match time::timeout_at(by, asking).await {
+            Ok(answered) => answered,
+            Err(_late) => {
+                route.breach(Breach::FirstByte(limit));
+                return Err(Broken);
+            }
+        },
     };
+    let whom = route.whom();
     match answered {
         Ok(answer) if answer.status().is_redirection() && answer.status() != StatusCode::NOT_MODIFIED => {
-            let text = format!(
-                "the model provider answered with a redirect ({}), which is not followed",
-                answer.status().as_u16()
-            );
+            let text = format!("{whom} answered with a redirect ({}), which is not followed", answer.status().as_u16());
             Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
         }
         Ok(answer) if is_packed(answer.headers()) => {
-            let text =
-                "the model provider packs its answer although it was not asked to, so it cannot be counted".to_owned();
+            let text = format!("{whom} packs its answer although it was not asked to, so it cannot be counted");
             Ok(own(&route, StatusCode::BAD_GATEWAY, "api_error", text))
         }
         Ok(answer) => {
@@ -96,21 +88,22 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
             let (mut head, body) = answer.into_parts();
             strip(&mut head.headers);
             head.version = Version::HTTP_11;
-            let judge = route.judge(protocol, is_stream(&head.headers));
+            let judge = route.judge(&path, is_stream(&head.headers));
             if judge.holds_back() {
                 head.headers.remove(header::CONTENT_LENGTH);
             }
+            let by = limit.map(|(_, by)| by);
             Ok(Response::from_parts(head, Either::Left(Judged::new(body, judge, route, by))))
         }
         Err(error) => match refused(&error) {
             // No repetition makes it right, so it gets a status that no Harness tries again.
             Some(refused) => {
-                let text = format!("the bridge's outbound guard refused the model provider: {refused}");
+                let text = format!("the bridge's outbound guard refused {whom}: {refused}");
                 Ok(own(&route, StatusCode::BAD_REQUEST, "invalid_request_error", text))
             }
             None => {
                 let text = chain(&error);
-                tracing::warn!(provider = %route.origin(), error = text, "a request did not reach the model provider");
+                tracing::warn!(of = whom, origin = %route.origin(), error = text, "a request did not get there");
                 route.note(None);
                 Err(Broken)
             }
@@ -139,7 +132,7 @@ fn nothing() -> Response<Body> {
 
 /// An answer of the gateway itself, in the form of errors that both protocols have.
 fn own(route: &Route, status: StatusCode, kind: &str, text: String) -> Response<Body> {
-    tracing::warn!(provider = %route.origin(), text, "a request was not passed on");
+    tracing::warn!(origin = %route.origin(), text, "a request was not passed on");
     let body =
         serde_json::json!({"type": "error", "error": {"type": kind, "code": "runtime_bridge", "message": &text}});
     route.note(Some(text));

@@ -4,12 +4,13 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use adapters::harness::ModelProtocol;
 use http::{
     HeaderName, HeaderValue, Uri,
-    header::AUTHORIZATION,
+    header::{self, AUTHORIZATION},
     uri::{Authority, PathAndQuery, Scheme},
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -44,26 +45,51 @@ impl fmt::Debug for Name {
     }
 }
 
+/// Headers of requests to a model provider that are the gateway's to set: the placeholder stands in one of them.
+static OF_A_PROVIDER: [HeaderName; 5] = [
+    header::HOST,
+    header::EXPECT,
+    AUTHORIZATION,
+    API_KEY,
+    // What is to be counted must not be packed.
+    header::ACCEPT_ENCODING,
+];
+
+/// The same for an MCP server, whose other headers are the application's (R-MCP-1).
+static OF_A_SERVER: [HeaderName; 4] = [header::HOST, header::EXPECT, AUTHORIZATION, header::ACCEPT_ENCODING];
+
 /// Where the requests of one Executor go, and with which key.
 pub(super) struct Route {
-    protocol: ModelProtocol,
+    behind: Behind,
     origin: Origin,
     scheme: Scheme,
     authority: Authority,
-    /// The path of the base address, without a slash at its end.
-    prefix: String,
     key: Mutex<Option<SecretString>>,
     upstream: Upstream,
-    /// Of each answer.
-    limits: Limits,
-    /// Whether calls are held back until they may run (R-FN-10).
-    strict_calls: bool,
     batches: Mutex<VecDeque<Batch>>,
     /// Why the gateway itself did not pass the last request on.
     trouble: Mutex<Option<String>>,
     /// What an answer did that it may not, until somebody takes it.
     breach: Mutex<Option<Breach>>,
     breached: Notify,
+}
+
+/// What stands behind a route.
+#[derive(Debug)]
+enum Behind {
+    /// A model provider; requests go below its base address.
+    Provider {
+        protocol: ModelProtocol,
+        /// The path of the base address, without a slash at its end.
+        prefix: String,
+        judging: Judging,
+    },
+    /// An MCP server; requests go to its address and nowhere else.
+    Server {
+        path: PathAndQuery,
+        /// The most bytes of an answer, or of an event of one that is a stream.
+        bytes: u64,
+    },
 }
 
 /// How the answers of a route are judged.
@@ -77,7 +103,7 @@ pub(super) struct Judging {
 /// Its base address may hold a secret in its path, so only the origin is shown.
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("protocol", &self.protocol).field("origin", &self.origin).finish_non_exhaustive()
+        f.debug_struct("Route").field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 
@@ -124,25 +150,32 @@ impl Name {
 }
 
 impl Route {
-    /// A route to a base address; none where the address has no origin.
-    pub(super) fn new(
+    /// A route to the base address of a model provider; none where the address has no origin.
+    pub(super) fn to_provider(
         protocol: ModelProtocol,
         base: &Uri,
         key: Option<SecretString>,
         upstream: Upstream,
         judging: Judging,
     ) -> Option<Self> {
-        let Judging { limits, strict_calls } = judging;
+        let prefix = base.path().trim_end_matches('/').to_owned();
+        Self::new(Behind::Provider { protocol, prefix, judging }, base, key, upstream)
+    }
+
+    /// A route to an MCP server; none where its address has no origin. An answer has at most so many bytes, or an event of one that is a stream.
+    pub(super) fn to_server(url: &Uri, key: Option<SecretString>, upstream: Upstream, bytes: u64) -> Option<Self> {
+        let path = url.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Self::new(Behind::Server { path, bytes }, url, key, upstream)
+    }
+
+    fn new(behind: Behind, url: &Uri, key: Option<SecretString>, upstream: Upstream) -> Option<Self> {
         Some(Self {
-            protocol,
-            origin: Origin::of(base)?,
-            scheme: base.scheme()?.clone(),
-            authority: base.authority()?.clone(),
-            prefix: base.path().trim_end_matches('/').to_owned(),
+            behind,
+            origin: Origin::of(url)?,
+            scheme: url.scheme()?.clone(),
+            authority: url.authority()?.clone(),
             key: Mutex::new(key),
             upstream,
-            limits,
-            strict_calls,
             batches: Mutex::default(),
             trouble: Mutex::default(),
             breach: Mutex::default(),
@@ -150,14 +183,40 @@ impl Route {
         })
     }
 
-    pub(super) fn limits(&self) -> Limits {
-        self.limits
+    /// What stands behind it, for a person.
+    pub(super) fn whom(&self) -> &'static str {
+        match self.behind {
+            Behind::Provider { .. } => "the model provider",
+            Behind::Server { .. } => "the MCP server",
+        }
     }
 
-    /// Judges an answer of this protocol, if it is of one.
-    pub(super) fn judge(&self, protocol: Option<Protocol>, is_stream: bool) -> Judge {
-        let judge = if self.strict_calls { Judge::strict } else { Judge::new };
-        judge(protocol, is_stream, self.limits)
+    /// Headers that a request does not keep.
+    pub(super) fn stripped(&self) -> &'static [HeaderName] {
+        match self.behind {
+            Behind::Provider { .. } => &OF_A_PROVIDER,
+            Behind::Server { .. } => &OF_A_SERVER,
+        }
+    }
+
+    /// From a request to the first byte of its answer. A tool of an MCP server may take as long as it likes, and a stream of its events may be silent for
+    /// hours: who asked gives up, or nobody does (R-FN-8).
+    pub(super) fn first_byte(&self) -> Option<Duration> {
+        match &self.behind {
+            Behind::Provider { judging, .. } => Some(judging.limits.first_byte),
+            Behind::Server { .. } => None,
+        }
+    }
+
+    /// Judges the answer to a request for this path.
+    pub(super) fn judge(&self, path: &str, is_stream: bool) -> Judge {
+        match &self.behind {
+            Behind::Provider { judging: Judging { limits, strict_calls }, .. } => {
+                let judge = if *strict_calls { Judge::strict } else { Judge::new };
+                judge(Protocol::of_path(path), is_stream, *limits)
+            }
+            Behind::Server { bytes, .. } => Judge::of_a_server(is_stream, *bytes),
+        }
     }
 
     pub(super) fn upstream(&self) -> &Upstream {
@@ -168,17 +227,12 @@ impl Route {
         &self.origin
     }
 
-    /// The address of what stands behind the route's name; none where it leaves the base address.
+    /// The address of what stands behind the route's name; none where it leaves the base address, or is another one than that of an MCP server.
     pub(super) fn target(&self, rest: &str, query: Option<&str>) -> Option<Uri> {
-        if rest.split('/').any(leaves) {
-            return None;
-        }
-        let path = match (format!("{}{rest}", self.prefix), query) {
-            (path, None) => path,
-            (path, Some(query)) => format!("{path}?{query}"),
+        let path = match &self.behind {
+            Behind::Provider { prefix, .. } => below(prefix, rest, query)?,
+            Behind::Server { path, .. } => (rest.is_empty() && query.is_none()).then(|| path.clone())?,
         };
-        let path = if path.starts_with('/') { path } else { format!("/{path}") };
-        let path: PathAndQuery = path.try_into().ok()?;
         Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path).build().ok()
     }
 
@@ -186,9 +240,13 @@ impl Route {
     pub(super) fn credential(&self) -> Option<(HeaderName, HeaderValue)> {
         let key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
         let key = key.as_ref()?.expose_secret();
-        let (name, value) = match self.protocol {
-            ModelProtocol::Responses => (AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}").into_bytes())),
-            ModelProtocol::Messages => (API_KEY, HeaderValue::from_bytes(key.as_bytes())),
+        let (name, value) = match self.behind {
+            Behind::Provider { protocol: ModelProtocol::Messages, .. } => {
+                (API_KEY, HeaderValue::from_bytes(key.as_bytes()))
+            }
+            Behind::Provider { protocol: ModelProtocol::Responses, .. } | Behind::Server { .. } => {
+                (AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}").into_bytes()))
+            }
         };
         let mut value = value.ok()?;
         value.set_sensitive(true);
@@ -205,9 +263,12 @@ impl Route {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
-    /// Notes that an answer is cut off for this.
+    /// Notes that an answer is cut off for this. What an MCP server sends too much of fails a call and not the Turn.
     pub(super) fn breach(&self, breach: Breach) {
-        tracing::warn!(provider = %self.origin, %breach, "an answer of the model provider is cut off");
+        tracing::warn!(of = self.whom(), origin = %self.origin, %breach, "an answer is cut off");
+        if matches!(self.behind, Behind::Server { .. }) {
+            return self.note(Some(breach.to_string()));
+        }
         self.breach.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(breach);
         self.breached.notify_one();
     }
@@ -241,6 +302,19 @@ impl Route {
     }
 }
 
+/// The path of a request below a base address; none where it leaves that.
+fn below(prefix: &str, rest: &str, query: Option<&str>) -> Option<PathAndQuery> {
+    if rest.split('/').any(leaves) {
+        return None;
+    }
+    let path = match (format!("{prefix}{rest}"), query) {
+        (path, None) => path,
+        (path, Some(query)) => format!("{path}?{query}"),
+    };
+    let path = if path.starts_with('/') { path } else { format!("/{path}") };
+    path.try_into().ok()
+}
+
 /// Whether a provider might take a segment of a path for a step upwards. Nothing that a Harness asks for has one.
 fn leaves(segment: &str) -> bool {
     let plain = segment.to_ascii_lowercase().replace("%2e", ".");
@@ -260,7 +334,8 @@ mod tests {
     fn made(protocol: ModelProtocol, base: &str, key: Option<&str>) -> Route {
         let connector = Connector::new(Guard::default());
         let upstream = Client::builder(TokioExecutor::new()).build(connector);
-        Route::new(protocol, &base.parse().unwrap(), key.map(SecretString::from), upstream, Judging::default()).unwrap()
+        let (base, key) = (base.parse().unwrap(), key.map(SecretString::from));
+        Route::to_provider(protocol, &base, key, upstream, Judging::default()).unwrap()
     }
 
     fn route(base: &str) -> Route {
@@ -284,6 +359,26 @@ mod tests {
             ("https://h/v1", "/./a", None, None),
         ] {
             assert_eq!(target(base, rest, query).as_deref(), want, "{base} {rest}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_asked_at_its_address_and_nowhere_else() {
+        let upstream = || Client::builder(TokioExecutor::new()).build(Connector::new(Guard::default()));
+        for (url, want) in [
+            ("https://h/mcp", "https://h/mcp"),
+            ("https://h/mcp/", "https://h/mcp/"),
+            ("http://h:8080/a%20b?tenant=1&x=", "http://h:8080/a%20b?tenant=1&x="),
+            ("https://h", "https://h/"),
+        ] {
+            let route = Route::to_server(&url.parse().unwrap(), Some("b-1".into()), upstream(), 1024).unwrap();
+            assert_eq!(route.target("", None).map(|uri| uri.to_string()).as_deref(), Some(want));
+            for (rest, query) in [("/", None), ("/x", None), ("", Some("")), ("", Some("x=1"))] {
+                assert_eq!(route.target(rest, query), None, "{rest} {query:?}");
+            }
+            let (name, value) = route.credential().unwrap();
+            assert_eq!((name, value.to_str().unwrap(), value.is_sensitive()), (AUTHORIZATION, "Bearer b-1", true));
+            assert_eq!(route.first_byte(), None);
         }
     }
 

@@ -21,7 +21,10 @@ impl Bench {
     async fn limited(limits: StreamLimits) -> Self {
         let provider = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let allowed = format!("http://{}", provider.local_addr().unwrap()).parse().unwrap();
-        Self { gateway: Gateway::open(Guard::new([allowed]), limits).await.unwrap(), provider }
+        Self {
+            gateway: Gateway::open(Guards::new(Guard::new([allowed]), false), limits, 64 << 20).await.unwrap(),
+            provider,
+        }
     }
 
     fn lease(&self, protocol: ModelProtocol, key: Option<&str>) -> Lease {

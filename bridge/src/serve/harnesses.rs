@@ -51,6 +51,7 @@ fn usual(settings: &Settings, keeper: PathBuf) -> harness::Settings {
     usual.limits.probe = settings.limits.harness_probe;
     usual.limits.interrupt = settings.limits.interrupt;
     usual.limits.start = settings.limits.harness_start;
+    usual.limits.mcp_start = settings.limits.mcp_start;
     usual.limits.settlement = settings.limits.settlement;
     usual
 }

@@ -169,6 +169,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         declared: declaring::Declared::default(),
         drain: Arc::new(Drain::new(settings.limits.drain_timeout, settings.limits.settlement)),
         keepers: Keepers::default(),
+        guards: settings.guards(),
         gateway,
         tracker: TaskTracker::new(),
         stopping: CancellationToken::new(),
@@ -264,7 +265,9 @@ async fn open_gateway(settings: &Settings) -> Result<Option<Arc<Gateway>>, Start
         );
         return Ok(None);
     }
-    let gateway = Gateway::open(settings.guard(), settings.limits.stream).await.map_err(StartError::Gateway)?;
+    let gateway = Gateway::open(settings.guards(), settings.limits.stream, settings.limits.mcp_bytes)
+        .await
+        .map_err(StartError::Gateway)?;
     tracing::info!(address = %gateway.address(), "the gateway listens");
     Ok(Some(Arc::new(gateway)))
 }

@@ -1,6 +1,6 @@
 //! Events, wire to domain: what the start after a crash has to read.
 
-use adapters::harness::{FileEdit, FileEditKind, InputEvidence, Tool, Usage, WebAction};
+use adapters::harness::{FileEdit, FileEditKind, InputEvidence, McpCall, Tool, Usage, WebAction};
 use proto::v1;
 
 use crate::refusal::Reason;
@@ -14,6 +14,13 @@ pub(crate) fn tool(of: Option<v1::Tool>) -> Tool {
         Some(v1::tool::Kind::FileChange(change)) => {
             Tool::FileChange { edits: change.edits.into_iter().map(edit).collect() }
         }
+        Some(v1::tool::Kind::McpCall(call)) => Tool::Mcp(McpCall {
+            server: call.server,
+            tool: call.tool,
+            arguments: text(call.arguments),
+            result: call.result.map(|result| text(Some(result))),
+            error: call.error,
+        }),
         Some(v1::tool::Kind::WebSearch(search)) => {
             Tool::WebSearch { query: text(search.query), action: search.action.map(web_action) }
         }

@@ -1,7 +1,7 @@
 //! Events, domain to wire.
 
 use adapters::harness::{
-    AbandonReason, Disposition, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence,
+    AbandonReason, Disposition, Exit, Failure, FailureCode, FileEdit, FileEditKind, Finish, InputEvidence, McpCall,
     MessagePhase, ReasoningText, Tool, ToolEnd, ToolStatus, Usage, WebAction,
 };
 use proto::v1::{self, event::Kind};
@@ -182,6 +182,7 @@ fn tool(of: &Tool, parts: &mut Parts) -> v1::Tool {
         Tool::FileChange { edits } => v1::tool::Kind::FileChange(v1::FileChange {
             edits: edits.iter().map(|edit| file_edit(edit, parts)).collect(),
         }),
+        Tool::Mcp(of) => v1::tool::Kind::McpCall(mcp_call(of, parts)),
         Tool::WebSearch { query, action } => v1::tool::Kind::WebSearch(v1::WebSearch {
             query: Some(parts.content(query)),
             action: action.as_ref().map(|action| web_action(action, parts)),
@@ -189,6 +190,16 @@ fn tool(of: &Tool, parts: &mut Parts) -> v1::Tool {
         Tool::Other { name } => v1::tool::Kind::Other(v1::OtherTool { name: name.clone() }),
     };
     v1::Tool { kind: Some(kind) }
+}
+
+fn mcp_call(of: &McpCall, parts: &mut Parts) -> v1::McpCall {
+    v1::McpCall {
+        server: of.server.clone(),
+        tool: of.tool.clone(),
+        arguments: Some(parts.content(&of.arguments)),
+        result: of.result.as_deref().map(|result| parts.content(result)),
+        error: of.error.clone(),
+    }
 }
 
 fn web_action(of: &WebAction, parts: &mut Parts) -> v1::web_search::Action {

@@ -235,9 +235,9 @@ impl Runtime for Service {
         let principal = self.principal(&request)?;
         let v1::UpdateCredentialRequest { assignment, credential } = request.into_inner();
         let (session_id, fence) = request::assignment(assignment).map_err(status)?;
-        let key = request::credential(credential).map_err(status)?;
+        let fresh = request::credential(credential).map_err(status)?;
         let front = self.session(principal, session_id)?;
-        let taken = front.ask(|reply| Command::UpdateCredential { fence, key, reply }).await.map_err(status)?;
+        let taken = front.ask(|reply| Command::UpdateCredential { fence, fresh, reply }).await.map_err(status)?;
         let outcome = if taken { v1::CredentialOutcome::InUse } else { v1::CredentialOutcome::NothingHeld };
         Ok(Response::new(v1::UpdateCredentialResponse { outcome: outcome.into() }))
     }

@@ -10,7 +10,7 @@ use crate::{
     config::Providers,
     gateway::Guard,
     refusal::{Refusal, excerpt},
-    session::{Asked, Fence, PrepareRequest, StartRequest, SteerRequest},
+    session::{Asked, Credential, Credentials, Fence, PrepareRequest, StartRequest, SteerRequest, check_credentials},
 };
 
 use super::tools;
@@ -99,7 +99,7 @@ pub(crate) fn prepare(
         return Err(Refusal::invalid("configuration.harness_config", "native settings have at most 16 KiB"));
     }
     let resume = of.resume.map(|resume| id(resume.native_session_id, "resume.native_session_id")).transpose()?;
-    let core_key = credentials(of.credentials)?;
+    let Credentials { model: core_key, mcp } = credentials(of.credentials)?;
     let (provider, key) = match wire.provider.ok_or_else(|| missing("configuration.provider"))? {
         v1::execution_configuration::Provider::ModelProvider(named) => (model_provider(named, guard)?, core_key),
         v1::execution_configuration::Provider::ProviderName(name) => {
@@ -125,7 +125,9 @@ pub(crate) fn prepare(
         mcp_servers: tools.mcp_servers,
         controls: tools.controls,
     };
-    Ok(PrepareRequest { preparation_id, configuration, on_workspace, key, resume })
+    check_credentials(&configuration, &mcp)?;
+    let credentials = Credentials { model: key, mcp };
+    Ok(PrepareRequest { preparation_id, configuration, on_workspace, credentials, resume })
 }
 
 /// A limit that may be absent; none when it is out of its range.
@@ -166,33 +168,44 @@ pub(crate) fn base_url(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn credentials(of: Vec<v1::Credential>) -> Checked<Option<SecretString>> {
-    let mut key = None;
+fn credentials(of: Vec<v1::Credential>) -> Checked<Credentials> {
+    let mut all = Credentials::default();
     for (index, credential) in of.into_iter().enumerate() {
         let at = format!("credentials[{index}]");
-        if key.replace(model_key(credential, &at)?).is_some() {
+        let earlier = match named(credential, &at)? {
+            Credential::Model(key) => all.model.replace(key),
+            Credential::Mcp(label, bearer) => all.mcp.insert(label, bearer),
+        };
+        if earlier.is_some() {
             return Err(Refusal::invalid(format!("{at}.name"), "the credential is given twice"));
         }
     }
-    Ok(key)
+    Ok(all)
 }
 
 /// The one credential of a request.
-pub(crate) fn credential(of: Option<v1::Credential>) -> Checked<SecretString> {
-    model_key(of.ok_or_else(|| missing("credential"))?, "credential")
+pub(crate) fn credential(of: Option<v1::Credential>) -> Checked<Credential> {
+    named(of.ok_or_else(|| missing("credential"))?, "credential")
 }
 
-fn model_key(of: v1::Credential, at: &str) -> Checked<SecretString> {
+fn named(of: v1::Credential, at: &str) -> Checked<Credential> {
     let v1::Credential { name, value } = of;
     let value = SecretString::from(value);
-    if name != "model" {
-        return Err(Refusal::invalid(format!("{at}.name"), "the only credential so far is `model`"));
+    let label = name.strip_prefix("mcp:").filter(|label| !label.trim().is_empty());
+    if name != "model" && label.is_none() {
+        return Err(Refusal::invalid(
+            format!("{at}.name"),
+            "a credential is `model`, or `mcp:<label>` of an MCP server",
+        ));
     }
     let text = secrecy::ExposeSecret::expose_secret(&value);
     if text.is_empty() || text.len() > MAX_SECRET || text.chars().any(char::is_control) {
         return Err(Refusal::invalid(format!("{at}.value"), "a secret has 1 to 16384 bytes and no control characters"));
     }
-    Ok(value)
+    Ok(match label {
+        Some(label) => Credential::Mcp(label.to_owned(), value),
+        None => Credential::Model(value),
+    })
 }
 
 /// The start of a Turn.

@@ -191,6 +191,7 @@ mod tests {
             idle: Arc::new(IdleExecutors::default()),
             declared: Declared::default(),
             drain: Arc::new(Drain::new(Duration::ZERO, Duration::ZERO)),
+            guards: crate::gateway::Guards::default(),
             gateway: None,
             keepers: Keepers::default(),
             tracker: TaskTracker::new(),

@@ -11,12 +11,11 @@ use std::{
 
 use adapters::harness::{Configuration, FunctionResult, Harness, InputPart, Placement};
 use bytes::Bytes;
-use secrecy::SecretString;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    gateway::Gateway,
+    gateway::{Gateway, Guards},
     journal::Journal,
     refusal::{Reason, Refusal},
     turn::{
@@ -53,14 +52,17 @@ mod registry;
 mod release;
 mod results;
 pub(crate) mod retention;
+mod servers;
 mod standing;
 mod starting;
 mod steering;
 mod storing;
 mod supports;
 mod unsettled;
+pub(crate) mod variables;
 
 pub(crate) use assignment::Fence;
+pub(crate) use credential::{Credential, Credentials, check as check_credentials};
 pub(crate) use drain::{Drain, Drained, DrainedTurn, State as DrainState};
 pub(crate) use idle::IdleExecutors;
 pub(crate) use listing::{Listed, Page, Scope, TurnsPage};
@@ -95,7 +97,9 @@ pub(crate) struct Shared {
     pub(crate) drain: Arc<Drain>,
     /// Keepers that live, for the peer check (R-SEC-1).
     pub(crate) keepers: Keepers,
-    /// The gateway to model providers; none where Harnesses hold their keys themselves.
+    /// Who judges where Harnesses go.
+    pub(crate) guards: Guards,
+    /// The gateway to model providers and MCP servers; none where Harnesses hold their keys themselves.
     pub(crate) gateway: Option<Arc<Gateway>>,
     /// Every task of a Session.
     pub(crate) tracker: TaskTracker,
@@ -189,7 +193,7 @@ pub(crate) enum Command {
     },
     UpdateCredential {
         fence: Fence,
-        key: SecretString,
+        fresh: Credential,
         reply: Reply<bool>,
     },
     ReleasePreparation {
@@ -304,7 +308,7 @@ pub(crate) struct PrepareRequest {
     /// Everything but the directory, which the binding has.
     pub(crate) configuration: Configuration,
     pub(crate) on_workspace: bool,
-    pub(crate) key: Option<SecretString>,
+    pub(crate) credentials: Credentials,
     /// The native history to go on with.
     pub(crate) resume: Option<String>,
 }

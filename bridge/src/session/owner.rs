@@ -190,7 +190,9 @@ impl Owner {
                 let answer = self.prepare(&fence, *request).await;
                 self.answer(reply, answer);
             }
-            Command::UpdateCredential { fence, key, reply } => drop(reply.send(self.update_credential(&fence, &key))),
+            Command::UpdateCredential { fence, fresh, reply } => {
+                drop(reply.send(self.update_credential(&fence, fresh)));
+            }
             Command::ReleasePreparation { fence, handle, reply } => {
                 let answer = self.admit(&fence).and_then(|()| self.preparations.release(&handle, Instant::now()));
                 self.answer(reply, answer.map(drop));

@@ -1,30 +1,25 @@
 //! Preparations of a Session (R-PRE-1, -2, -6, -7).
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    os::unix::fs::DirBuilderExt as _,
-    path::Path,
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{collections::VecDeque, os::unix::fs::DirBuilderExt as _, path::Path, sync::Arc, time::SystemTime};
 
 use adapters::{
     harness::{Availability, Configuration, Harness, Launch, Placement, PrepareError, Resume},
     native::environment::Mark,
 };
-use secrecy::SecretString;
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Answer, Fence, PrepareRequest, Progress, combination,
-    credential::Access,
+    credential::{Access, Credentials},
     digest, drain,
     executor::{Live, Prepared, Preparing, Slot},
     history, idle,
     owner::Owner,
     preparation::{Grant, ReadyKind, State},
+    servers,
     supports::Supports,
+    variables::{self, Variables},
 };
 use crate::{
     clock,
@@ -42,7 +37,8 @@ struct Wanted {
     id: String,
     content: Digest,
     configuration: Configuration,
-    key: Option<SecretString>,
+    credentials: Credentials,
+    variables: Variables,
     resume: Option<Resume>,
     supports: Supports,
 }
@@ -51,7 +47,7 @@ impl Owner {
     /// Prepares, or attaches to a preparation.
     pub(super) async fn prepare(&mut self, fence: &Fence, request: PrepareRequest) -> Answer<Progress> {
         self.admit(fence)?;
-        let PrepareRequest { preparation_id, mut configuration, on_workspace, key, resume: asked } = request;
+        let PrepareRequest { preparation_id, mut configuration, on_workspace, credentials, resume: asked } = request;
         configuration.placement = self.bound_placement(on_workspace)?;
         let content = digest::preparation(&configuration, asked.as_deref());
 
@@ -69,13 +65,13 @@ impl Owner {
                 }
                 State::Ready { grant, .. } => {
                     let grant = grant.clone();
-                    if self.takes(key.as_ref()) {
+                    if self.takes(&credentials) {
                         return Ok(Progress::Ready(grant));
                     }
                 }
                 State::Preparing => {
                     let (executor_id, revision) = (found.executor_id.clone(), found.revision);
-                    if self.takes(key.as_ref()) {
+                    if self.takes(&credentials) {
                         return Ok(self.attach(preparation_id, executor_id, revision));
                     }
                 }
@@ -85,14 +81,16 @@ impl Owner {
             let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
             let supports = Supports::of(&harness.declare().await, &configuration.placement);
             // A newer credential came for a preparation whose handle is unused (R-PRE-6).
-            let wanted = Wanted { id: preparation_id, content, configuration, key, resume, supports };
+            let variables = self.variables(&configuration)?;
+            let wanted =
+                Wanted { id: preparation_id, content, configuration, credentials, variables, resume, supports };
             return self.retire_for(wanted, &harness).await;
         }
 
         if self.is_draining() {
             return Err(drain::draining());
         }
-        let (harness, supports) = self.admitted(&configuration, self.shared.gateway.is_none() && key.is_some()).await?;
+        let (harness, supports) = self.admitted(&configuration, &credentials).await?;
         self.free()?;
         self.check_storage().await?;
         self.clean_up_again().await;
@@ -101,7 +99,7 @@ impl Owner {
                 let executor_id = preparing.executor_id.clone();
                 same_configuration(&preparing.configuration, &configuration)?;
                 self.is_named(asked.as_deref())?;
-                if !self.takes(key.as_ref()) {
+                if !self.takes(&credentials) {
                     return Err(busy("an Executor is being prepared with another credential"));
                 }
                 self.preparations.begin(preparation_id.clone(), content, executor_id.clone());
@@ -110,14 +108,16 @@ impl Owner {
             // The end of its last Turn is seen already, so the next one waits for nothing that Core could see (R-EVT-9).
             Slot::Live(live) if live.closing => {
                 let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
-                let wanted = Wanted { id: preparation_id, content, configuration, key, resume, supports };
+                let variables = self.variables(&configuration)?;
+                let wanted =
+                    Wanted { id: preparation_id, content, configuration, credentials, variables, resume, supports };
                 self.retire_for(wanted, &harness).await
             }
             Slot::Live(live) => {
                 same_configuration(&live.configuration, &configuration)?;
                 self.is_named(asked.as_deref())?;
                 let (executor_id, version) = (live.executor_id.clone(), live.executor.version.clone());
-                if self.takes(key.as_ref()) {
+                if self.takes(&credentials) {
                     self.preparations.begin(preparation_id, content, executor_id.clone());
                     let life = self.life();
                     let granted = self.preparations.ready(&executor_id, &version, ReadyKind::Reused, life).pop();
@@ -125,7 +125,9 @@ impl Owner {
                     return Ok(Progress::Ready(grant));
                 }
                 let resume = self.history_for(&configuration, asked.as_deref(), &harness).await?;
-                let wanted = Wanted { id: preparation_id, content, configuration, key, resume, supports };
+                let variables = self.variables(&configuration)?;
+                let wanted =
+                    Wanted { id: preparation_id, content, configuration, credentials, variables, resume, supports };
                 self.retire_for(wanted, &harness).await
             }
             Slot::Unconfirmed(_) => Err(Refusal::new(
@@ -139,7 +141,9 @@ impl Owner {
                     Err(_full) if self.shared.idle.are_there() => Before::MakeRoom,
                     Err(_full) => return Err(idle::no_room(self.shared.limits.max_executors)),
                 };
-                let wanted = Wanted { id: preparation_id, content, configuration, key, resume, supports };
+                let variables = self.variables(&configuration)?;
+                let wanted =
+                    Wanted { id: preparation_id, content, configuration, credentials, variables, resume, supports };
                 self.launch(wanted, &harness, before).await
             }
         }
@@ -159,8 +163,17 @@ impl Owner {
         }
     }
 
+    /// The variables of the Environment that MCP servers name (R-MCP-3).
+    fn variables(&self, configuration: &Configuration) -> Answer<Variables> {
+        variables::of(configuration, &self.shared.state)
+    }
+
     /// The Harness, when it is there and admits the configuration; and what Turns may be given then.
-    async fn admitted(&self, configuration: &Configuration, holds_key: bool) -> Answer<(Arc<dyn Harness>, Supports)> {
+    async fn admitted(
+        &self,
+        configuration: &Configuration,
+        credentials: &Credentials,
+    ) -> Answer<(Arc<dyn Harness>, Supports)> {
         let unavailable = |text: String| Refusal::new(Reason::HarnessUnavailable, text).at("configuration.harness");
         let harness = self.shared.harnesses.get(configuration.harness.as_str()).ok_or_else(|| {
             let known: Vec<_> = self.shared.harnesses.keys().copied().collect();
@@ -170,8 +183,11 @@ impl Owner {
         if let Availability::Unavailable { reason } = &declaration.availability {
             return Err(unavailable(reason.clone()));
         }
+        // R-MCP-2: a bearer is like a key to whoever would send it elsewhere.
+        let holds_key = self.shared.gateway.is_none() && (credentials.model.is_some() || !credentials.mcp.is_empty());
         let key = || if holds_key { harness.admit_key(&declaration, &configuration.placement) } else { Ok(()) };
         let admitted = combination::check(configuration).and_then(|()| harness.admit(&declaration, configuration));
+        let admitted = admitted.and_then(|()| servers::check(&configuration.mcp_servers, &self.shared.guards));
         admitted.and_then(|()| key()).map_err(|refused| {
             Refusal::new(Reason::UnsupportedConfiguration, refused.message)
                 .at(format!("configuration.{}", refused.field))
@@ -219,7 +235,7 @@ impl Owner {
     }
 
     async fn launch(&mut self, wanted: Wanted, harness: &Arc<dyn Harness>, before: Before) -> Answer<Progress> {
-        let Wanted { id, content, configuration, key, resume, supports } = wanted;
+        let Wanted { id, content, configuration, credentials, variables, resume, supports } = wanted;
         let executor_id = format!("exe_{}", uuid::Uuid::now_v7().simple());
         let folder = self.folder();
         let (home, temporary) = (self.home(), folder.join("tmp"));
@@ -237,10 +253,10 @@ impl Owner {
         if resume.as_ref().is_some_and(|resume| resume.instructions_changed) {
             self.note_instructions(None).await?;
         }
-        let (gateway, strict) = (self.shared.gateway.as_deref(), configuration.controls.strict_calls);
-        let access = Access::open(gateway, &configuration.provider, key, strict).map_err(|error| {
-            tracing::error!(%error, "there is no route to a model provider");
-            internal("the gateway could not make a way to the model provider")
+        let gateway = self.shared.gateway.as_deref();
+        let access = Access::open(gateway, &configuration, credentials, &variables).map_err(|error| {
+            tracing::error!(%error, "there is no route to a model provider or MCP server");
+            internal("the gateway could not make a way to the model provider and the MCP servers")
         })?;
         let configuration = Arc::new(configuration);
         let launch = Launch {
@@ -251,8 +267,8 @@ impl Owner {
             configuration: access.told(&configuration),
             model_key: access.given(),
             holds_key: access.is_held(),
-            mcp_bearers: BTreeMap::new(),
-            mcp_variables: BTreeMap::new(),
+            mcp_bearers: access.given_bearers(),
+            mcp_variables: variables,
             secrets: access.secrets(),
             mark: Mark::new(self.shared.journal.state_id(), &executor_id),
             resume: resume.clone(),
@@ -368,7 +384,12 @@ impl Owner {
                 let refusal = match (error.history, &resume, error.step) {
                     (Some(fault), Some((resume, _)), _) => history::refused(fault, resume),
                     (_, _, idle::NO_ROOM) => idle::no_room(self.shared.limits.max_executors),
-                    (_, _, step) => Refusal::new(Reason::PreparationFailed, error.message).with("step", step),
+                    (_, _, step) => {
+                        // The Harness knows a status at most.
+                        let troubles = access.server_troubles().map(|text| format!("; the gateway says of {text}"));
+                        let message = error.message + &troubles.unwrap_or_default();
+                        Refusal::new(Reason::PreparationFailed, message).with("step", step)
+                    }
                 };
                 if let Some((Resume { instructions_changed: true, .. }, given)) = resume
                     && !error.changed_history
@@ -462,6 +483,10 @@ fn same_configuration(frozen: &Configuration, asked: &Configuration) -> Answer<(
         "tools.functions"
     } else if frozen.controls != asked.controls {
         "tools.controls"
+    } else if frozen.tool_search != asked.tool_search {
+        "tools.tool_search"
+    } else if frozen.mcp_servers != asked.mcp_servers {
+        "tools.mcp_servers"
     } else {
         return Ok(());
     };

@@ -75,7 +75,7 @@ impl Items {
     pub(super) fn break_answer(&mut self, why: Discard) -> Vec<Event> {
         let is_of_answer = |kind: &Kind| match kind {
             Kind::Message | Kind::Reasoning | Kind::Tool(Tool::WebSearch { .. }) => true,
-            Kind::Tool(Tool::Command { .. } | Tool::FileChange { .. } | Tool::Other { .. }) => false,
+            Kind::Tool(Tool::Command { .. } | Tool::FileChange { .. } | Tool::Mcp(_) | Tool::Other { .. }) => false,
         };
         let (broken, rest) = std::mem::take(&mut self.open).into_iter().partition(|o| is_of_answer(&o.kind));
         self.open = rest;

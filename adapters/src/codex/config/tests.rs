@@ -37,11 +37,12 @@ fn outer(workspace: &Path) -> Surroundings<'_> {
         isolation: Isolation::Outer,
         trust_workspace: false,
         model_key: None,
+        servers: BTreeMap::new(),
         resume: None,
     }
 }
 
-fn params(workspace: &Path, surroundings: &Surroundings<'_>) -> String {
+fn params(workspace: &Path, surroundings: Surroundings<'_>) -> String {
     let configuration = configuration(workspace);
     serde_json::to_string(&thread_start(&configuration, surroundings).unwrap()).unwrap()
 }
@@ -61,7 +62,7 @@ fn the_parameters_of_a_thread_are_as_reviewed() {
     let key = SecretString::from("sk-canary");
     let workspace = Path::new("/nowhere/w");
     let outer = Surroundings { model_key: Some(&key), ..outer(workspace) };
-    insta::assert_snapshot!(params(workspace, &outer).replace(",\"", ",\n\""));
+    insta::assert_snapshot!(params(workspace, outer).replace(",\"", ",\n\""));
 }
 
 /// A resumed thread is given all that a started one is, but for what it cannot take.
@@ -75,9 +76,10 @@ fn the_parameters_of_a_resumed_thread_are_as_reviewed() {
         isolation,
         trust_workspace,
         model_key: Some(&key),
+        servers: BTreeMap::new(),
         resume: Some("thread-1"),
     };
-    insta::assert_snapshot!(params(workspace, &outer).replace(",\"", ",\n\""));
+    insta::assert_snapshot!(params(workspace, outer).replace(",\"", ",\n\""));
     let injected = serde_json::to_string(&instructions("thread-1", "Be \"brief\".")).unwrap();
     assert_eq!(
         injected,
@@ -107,9 +109,10 @@ fn nowhere_codex_has_no_tools_of_its_own() {
             isolation: Isolation::Outer,
             trust_workspace: true,
             model_key: None,
+            servers: BTreeMap::new(),
             resume,
         };
-        let text = params(directory, &nowhere);
+        let text = params(directory, nowhere);
         assert_eq!(text.contains(r#""environments":[]"#), resume.is_none(), "{text}");
         for part in [
             r#""cwd":"/nowhere/empty""#,
@@ -130,9 +133,10 @@ fn without_a_key_and_with_the_native_sandbox() {
         isolation: Isolation::Native,
         trust_workspace: true,
         model_key: None,
+        servers: BTreeMap::new(),
         resume: None,
     };
-    let text = params(workspace, &native);
+    let text = params(workspace, native);
     assert!(!text.contains("experimental_bearer_token"), "{text}");
     assert!(text.contains(r#""sandbox":"workspace-write""#), "{text}");
     assert!(text.contains(r#""/nowhere/w":{"trust_level":"trusted"}"#), "{text}");
@@ -143,7 +147,7 @@ fn schemas_keep_their_text() {
     let workspace = Path::new("/nowhere/w");
     let outer = outer(workspace);
     let schema = configuration(workspace).functions.remove(0).parameters;
-    assert!(params(workspace, &outer).contains(&schema));
+    assert!(params(workspace, outer).contains(&schema));
 }
 
 #[test]
@@ -152,7 +156,7 @@ fn empty_instructions_replace_and_add_nothing() {
     let outer = outer(workspace);
     let plain =
         Configuration { instructions: String::new(), harness_config: String::new(), ..configuration(workspace) };
-    let text = serde_json::to_string(&thread_start(&plain, &outer).unwrap()).unwrap();
+    let text = serde_json::to_string(&thread_start(&plain, outer).unwrap()).unwrap();
     assert!(!text.contains("Instructions"), "{text}");
 }
 

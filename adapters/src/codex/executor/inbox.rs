@@ -11,7 +11,7 @@ use crate::{
     codex::{functions, start::METHOD_NOT_FOUND},
     harness::{Failure, FailureCode, Finish, NativeEnd, ReasoningText, Report},
     native::rpc::{Message, RpcError},
-    owner::{Event, Owner},
+    owner::{Event, Owner, Turn},
 };
 
 /// `Server overloaded; retry later.`
@@ -122,7 +122,8 @@ impl Owner<Thread> {
         let mut reports = Vec::new();
         let known = match notification {
             wire::Notification::TurnStarted(notice) => {
-                return self.feed(Event::Started { native: notice.turn.id }).await;
+                self.feed(Event::Started { native: notice.turn.id }).await;
+                return self.tell_absent_servers().await;
             }
             wire::Notification::TurnCompleted(notice) => {
                 self.refuse_unread(&notice.turn.id).await;
@@ -141,7 +142,12 @@ impl Owner<Thread> {
                     self.input_read(item, &mut reports);
                     true
                 }
-                Ok(item) => self.native.items.completed(item, &mut reports),
+                Ok(mut item) => {
+                    if let wire::Item::Mcp(wire::servers::CallItem { error: Some(error), .. }) = &mut item {
+                        error.message = self.cleaner.clean(&error.message);
+                    }
+                    self.native.items.completed(item, &mut reports)
+                }
                 Err(_) => return self.unread(),
             },
             wire::Notification::Raw(notice) => {
@@ -171,6 +177,12 @@ impl Owner<Thread> {
                 }
                 true
             }
+            wire::Notification::Server(notice) => {
+                if self.native.servers.told(notice) && self.turn.as_ref().is_some_and(Turn::has_started) {
+                    self.tell_absent_servers().await;
+                }
+                true
+            }
             wire::Notification::Warning(notice) => {
                 let message = self.cleaner.clean(&notice.message);
                 self.tell(Report::Notice { code: "harness_warning", message }).await;
@@ -185,6 +197,13 @@ impl Owner<Thread> {
         }
         if self.turn.as_ref().is_some_and(|turn| !turn.is_open()) {
             self.feed(Event::Work { open: self.native.items.open_work() }).await;
+        }
+    }
+
+    /// The model has no tools of these in this Turn (R-PRE-5).
+    async fn tell_absent_servers(&mut self) {
+        for notice in self.native.servers.notices(&self.cleaner) {
+            self.tell(notice).await;
         }
     }
 

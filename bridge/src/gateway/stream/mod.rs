@@ -89,6 +89,9 @@ pub(crate) enum Breach {
     /// The arguments of its calls are too long.
     #[error("the arguments of the calls of the provider's answer are longer than {0} bytes (`stream_argument_bytes`)")]
     ArgumentBytes(u64),
+    /// An answer of an MCP server, or an event of one that is a stream, is too long.
+    #[error("the MCP server's answer is longer than {0} bytes (`mcp_bytes`)")]
+    Served(u64),
     /// Nothing came.
     #[error("nothing of the provider's answer came within {0:?} (`stream_first_byte_ms`)")]
     FirstByte(Duration),
@@ -117,6 +120,8 @@ pub(crate) struct Judge {
 enum Form {
     /// Nothing that asks for calls, or that has to be looked at for them.
     Other,
+    /// An answer of an MCP server.
+    Served(Served),
     /// A stream of events; its calls are held back where there is something for that.
     Stream(Box<Stream>),
     /// No stream, and held back as a whole.
@@ -151,16 +156,26 @@ impl Judge {
         Self { limits, bytes: 0, seen: 0, form }
     }
 
+    /// An answer of an MCP server. One that is a stream may go on for as long as it likes, so its events are counted one by one.
+    pub(crate) fn of_a_server(is_stream: bool, bytes: u64) -> Self {
+        let form = Form::Served(Served { is_stream, most: bytes, bytes: 0, line: 0 });
+        Self { limits: Limits::default(), bytes: 0, seen: 0, form }
+    }
+
     /// Takes the next bytes, before anybody else gets them. They go on as they came, or something else does in their place.
     ///
     /// # Errors
     /// What these bytes may not do.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Option<Passes>, Breach> {
-        self.bytes = self.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        if let Form::Served(served) = &mut self.form {
+            return served.take(bytes).map(|()| None);
+        }
+        self.bytes = self.bytes.saturating_add(length(bytes));
         if self.bytes > self.limits.bytes {
             return Err(Breach::Bytes(self.limits.bytes));
         }
         let Stream { events, order, withheld } = match &mut self.form {
+            Form::Served(_) => return Ok(None),
             Form::Other => return Ok(None),
             Form::Whole { body, .. } => {
                 body.extend_from_slice(bytes);
@@ -194,7 +209,7 @@ impl Judge {
     /// What it may not do as a whole.
     pub(crate) fn finish(&mut self) -> Result<Passes, Breach> {
         match &mut self.form {
-            Form::Other | Form::Stream(_) => Ok(Passes::default()),
+            Form::Other | Form::Served(_) | Form::Stream(_) => Ok(Passes::default()),
             Form::Whole { protocol, body } => {
                 let batch = Calls::of_whole(*protocol, body)?;
                 Ok(Passes { bytes: std::mem::take(body), batch })
@@ -205,7 +220,7 @@ impl Judge {
     /// Whether something else may go on than what comes, so that its length is not known before.
     pub(crate) fn holds_back(&self) -> bool {
         match &self.form {
-            Form::Other => false,
+            Form::Other | Form::Served(_) => false,
             Form::Stream(stream) => stream.withheld.is_some(),
             Form::Whole { .. } => true,
         }
@@ -220,9 +235,43 @@ impl Judge {
     pub(crate) fn is_over(&self) -> bool {
         match &self.form {
             Form::Stream(stream) => stream.order.is_over(),
-            Form::Other | Form::Whole { .. } => false,
+            Form::Other | Form::Served(_) | Form::Whole { .. } => false,
         }
     }
+}
+
+/// Counts an answer of an MCP server, or each event of it.
+#[derive(Debug)]
+struct Served {
+    is_stream: bool,
+    most: u64,
+    bytes: u64,
+    /// Bytes of the line so far, without its end: an empty one ends an event.
+    line: u64,
+}
+
+impl Served {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Breach> {
+        // What is no stream is one piece.
+        let is_stream = self.is_stream;
+        for piece in bytes.split_inclusive(|byte| is_stream && *byte == b'\n') {
+            self.bytes = self.bytes.saturating_add(length(piece));
+            if self.bytes > self.most {
+                return Err(Breach::Served(self.most));
+            }
+            let text = piece.strip_suffix(b"\n").filter(|_| is_stream);
+            let visible = text.unwrap_or(piece).iter().filter(|byte| **byte != b'\r').count();
+            self.line = self.line.saturating_add(u64::try_from(visible).unwrap_or(u64::MAX));
+            if text.is_some() && std::mem::take(&mut self.line) == 0 {
+                self.bytes = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn length(of: &[u8]) -> u64 {
+    u64::try_from(of.len()).unwrap_or(u64::MAX)
 }
 
 impl Form {
@@ -234,6 +283,23 @@ impl Form {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_of_a_server_is_counted_as_a_whole_or_by_its_events() {
+        let taken = |is_stream, pieces: &[&str]| {
+            let mut judge = Judge::of_a_server(is_stream, 20);
+            let taken =
+                pieces.iter().try_for_each(|piece| judge.take(piece.as_bytes()).map(|passes| assert_eq!(passes, None)));
+            taken.inspect(|()| assert_eq!(judge.finish(), Ok(Passes::default())))
+        };
+        let event = "data: 0123456\r\n\r\n";
+        assert_eq!(taken(true, &[event, event, ": x\n\n", event]), Ok(()));
+        assert_eq!(taken(true, &[&event[..13], &event[13..14], &event[14..16], &event[16..], event]), Ok(()));
+        assert_eq!(taken(true, &["data: 0\n", "data: 1\n", "data: 2\n"]), Err(Breach::Served(20)));
+        assert_eq!(taken(false, &["{}\n\n", "0123456789abcdef"]), Ok(()));
+        assert_eq!(taken(false, &["{}\n\n", "0123456789abcdefg"]), Err(Breach::Served(20)));
+        assert!(Breach::Served(20).to_string().contains("`mcp_bytes`"));
+    }
 
     #[test]
     fn an_answer_is_counted_as_it_comes() {

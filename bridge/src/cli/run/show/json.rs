@@ -151,10 +151,20 @@ fn a_tool(tool: &v1::Tool) -> Object {
             let fields = Object::default().with("edits", Value::list(&change.edits, edit));
             Object::default().with("file_change", fields)
         }
+        Some(tool::Kind::McpCall(call)) => Object::default().with("mcp_call", mcp_call(call)),
         Some(tool::Kind::WebSearch(search)) => Object::default().with("web_search", web_search(search)),
         Some(tool::Kind::Other(other)) => Object::default().with("other", Object::default().with("name", &other.name)),
         None => Object::default(),
     }
+}
+
+fn mcp_call(call: &v1::McpCall) -> Object {
+    Object::default()
+        .with("server", &call.server)
+        .with("tool", &call.tool)
+        .with("arguments", call.arguments.as_ref().map(content))
+        .with("result", call.result.as_ref().map(content))
+        .with("error", &call.error)
 }
 
 fn web_search(search: &v1::WebSearch) -> Object {

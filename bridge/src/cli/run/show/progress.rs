@@ -133,6 +133,7 @@ fn text_after(text: &str) -> String {
 fn tool_line(tool: &v1::Tool) -> Option<String> {
     match tool.kind.as_ref()? {
         tool::Kind::Command(command) => Some(format!("$ {}", one_line(&text_of(command.command.as_ref())))),
+        tool::Kind::McpCall(call) => Some(format!("tool {} of {}", one_line(&call.tool), one_line(&call.server))),
         tool::Kind::WebSearch(search) => Some(format!("web search{}", text_after(&text_of(search.query.as_ref())))),
         tool::Kind::Other(other) => Some(format!("tool {}", one_line(&other.name))),
         // Its edits are told when it is done.
