@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{event, flat, fresh};
-use crate::provider::request::Request;
+use crate::provider::request::{FOREIGN, Request};
 use crate::script::provider::{Call, Complete, CustomCall, Failed, Incomplete, Reasoning, Search, Shell, Text, Usage};
 
 /// The first event of every response.
@@ -119,9 +119,12 @@ pub(super) fn call(index: usize, call: &Call, request: &Request) -> Vec<String> 
     let id = fresh("fc");
     let call_id = call.call_id.clone().unwrap_or_else(|| fresh("call"));
     let declared = request.function(&call.name).filter(|_| call.namespace.is_none());
-    let name = declared.map_or(&call.name, |tool| &tool.name);
+    let hidden = request.hidden(&call.name).filter(|_| call.namespace.is_none());
+    let name = declared.map(|tool| &*tool.name).or(hidden.map(|(_, name)| name)).unwrap_or(&call.name);
+    let namespace =
+        declared.and_then(|tool| tool.namespace.clone()).or(hidden.map(|(server, _)| format!("{FOREIGN}{server}")));
     let mut item = json!({"type": "function_call", "id": id, "call_id": call_id, "name": name, "arguments": ""});
-    if let Some(namespace) = call.namespace.as_ref().or_else(|| declared?.namespace.as_ref()) {
+    if let Some(namespace) = call.namespace.clone().or(namespace) {
         item["namespace"] = json!(namespace);
     }
     let begun = added(index, &item);
@@ -216,6 +219,7 @@ mod tests {
         for (name, namespace) in [("search", None), ("tickets.search", None), ("search", Some("mcp__tickets"))] {
             assert_eq!(named(name, namespace), want, "{name}");
         }
+        assert_eq!(named("builds.list", None), (json!("list"), json!("mcp__builds")));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::protocol::Protocol;
 
 /// What stands before the name of a server: in the name of a tool itself, or in its namespace.
-const FOREIGN: &str = "mcp__";
+pub(super) const FOREIGN: &str = "mcp__";
 
 /// One request, as far as an answer or a test depends on it.
 #[derive(Debug, Clone, Default)]
@@ -94,6 +94,12 @@ impl Request {
                 tools().find(|tool| tool.name == name && tool.server() == Some(namespace))
             })
             .or_else(|| tools().filter(own).find(|tool| self.protocol == Protocol::Messages && tool.name == plain))
+    }
+
+    /// Server and tool of `server.tool`, where the request offers none of this name: a Harness may hide tools of servers until they are searched
+    /// for, and run them all the same.
+    pub(super) fn hidden<'a>(&self, name: &'a str) -> Option<(&'a str, &'a str)> {
+        if self.tool(name).is_some() { None } else { name.split_once('.') }
     }
 
     /// The same for a function.
