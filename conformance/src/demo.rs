@@ -219,6 +219,7 @@ fn tool_text(tool: Option<&v1::Tool>) -> String {
     match tool.and_then(|tool| tool.kind.as_ref()) {
         Some(v1::tool::Kind::Command(command)) => text(command.command.as_ref()).into(),
         Some(v1::tool::Kind::FileChange(change)) => format!("{} files change", change.edits.len()),
+        Some(v1::tool::Kind::McpCall(call)) => format!("{} of {}", call.tool, call.server),
         Some(v1::tool::Kind::WebSearch(search)) => text(search.query.as_ref()).into(),
         Some(v1::tool::Kind::Other(other)) => other.name.clone(),
         None => String::new(),

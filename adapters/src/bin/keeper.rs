@@ -11,6 +11,9 @@
 //! agent's end for its own: the same exit code, or the same signal. 127 and 126 say that the program was not found
 //! or could not be run, 125 that the keeper itself could not work.
 //!
+//! Called as `runtime-bridge-keeper --serve` it keeps nothing: it becomes an MCP server, which gets the variables that are meant for it in place of
+//! those of the Harness that starts it (R-MCP-4).
+//!
 //! LIMIT: a signal that kills the keeper itself cannot be caught without unsafe code. The daemon therefore gives it
 //! a process group of its own (a Ctrl-C in a terminal does not reach it) and ends what is left by the mark in the
 //! environment when a keeper dies of a signal. The inherited number of the life line stays open in the agent; a
@@ -27,6 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use adapters::native::served::{MODE, Server};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -47,6 +51,9 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|mode| mode == MODE) {
+        return serve();
+    }
     let Some(order) = Order::read(std::env::args_os().skip(1)) else {
         return refuse(FAILED, "usage: runtime-bridge-keeper <life-fd> <grace-ms> <program> [args…]");
     };
@@ -76,6 +83,16 @@ fn main() -> ExitCode {
     kept.wait_for_the_end(&life);
     kept.end(order.grace);
     leave_as(kept.status)
+}
+
+/// Becomes the server; comes back only where it cannot.
+fn serve() -> ExitCode {
+    let Some(Server { command, arguments, environment }) = Server::read(std::env::vars_os()) else {
+        return refuse(FAILED, format_args!("{MODE}: no server is named"));
+    };
+    let error = Command::new(&command).args(arguments).env_clear().envs(environment).exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    refuse(code, format_args!("could not start {}: {error}", command.display()))
 }
 
 fn refuse(code: u8, why: impl Display) -> ExitCode {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::{declaration, schema};
+use super::{declaration, mcp, schema};
 use crate::{
     admission::{self, refused},
     harness::{Configuration, Declaration, FunctionTool, Isolation, NotAdmitted, Placement},
@@ -33,6 +33,7 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
     admission::declared(declaration, configuration)?;
     model(&configuration.model)?;
     harness_config(&configuration.harness_config)?;
+    mcp::labels(&configuration.mcp_servers)?;
     let mut names = BTreeMap::new();
     for (index, function) in configuration.functions.iter().enumerate() {
         name(index, &function.name, &mut names)?;

@@ -6,4 +6,5 @@ pub mod lines;
 pub mod lock;
 pub mod process;
 pub mod rpc;
+pub mod served;
 pub mod tree;
