@@ -40,6 +40,7 @@ pub use harness::Harness;
 pub use held::lookup;
 pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
 pub use order::name;
+pub(crate) use place::npm_peer;
 pub use place::{Place, claude, codex, failpoints, program, python};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};
