@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::Context;
 use conformance::mcp::{Refusing, Request, Script, Server};
@@ -113,6 +112,65 @@ fn offered(rig: &Rig, request: usize) -> Vec<String> {
     all.into_iter().filter(|tool| tool.contains('.')).collect()
 }
 
+#[test]
+fn a_server_of_the_environment_is_called_under_its_own_names() {
+    let rules = ["R-MCP-1", "R-MCP-5", "R-MCP-6", "R-EVT-2"];
+    scenario("claude_servers", &rules, claude(), async |rig| {
+        let server = Server::start(Script { more: vec!["odd.name".into()], ..Default::default() }).await?;
+        let mut tickets = http("tickets", &server.url());
+        if let Some(Transport::Http(http)) = &mut tickets.transport {
+            http.headers.push(v1::McpHeader { name: "X-Team".into(), value: "plums $HOME".into() });
+        }
+        let asks = calls(&[
+            ("mcp__tickets__echo", json!({"text": "one"})),
+            ("mcp__tickets__odd_name", json!({"text": "two"})),
+            ("mcp__tickets__failing", json!({})),
+            ("mcp__tickets__structured", json!({})),
+        ]);
+        rig.provider.script(&json!([asks, says("Found.")]).to_string())?;
+        let session = rig.session().await?;
+        let seen = turn(rig, &session, with(vec![tickets], rig.configuration(Vec::new())), "t-1").await?;
+        assert_eq!(seen.messages(), ["Found."]);
+        let all = called(&seen);
+        let mut told: Vec<_> = all.iter().map(|(status, call)| (&*call.tool, *status)).collect();
+        told.sort_unstable_by_key(|(tool, _)| *tool);
+        let done = ToolStatus::Completed;
+        let want = [("echo", done), ("failing", ToolStatus::Failed), ("odd.name", done), ("structured", done)];
+        assert_eq!(told, want);
+        assert!(all.iter().all(|(_, call)| call.server == "tickets"));
+        let of = |tool: &str| all.iter().find(|(_, call)| call.tool == tool).map(|(_, call)| *call).context("no call");
+        assert_eq!((text(of("echo")?.arguments.as_ref()), &*only_text(of("echo")?)?), (r#"{"text":"one"}"#, "one"));
+        assert!(result(of("structured")?)?["structuredContent"].is_object());
+        assert_eq!(result(of("failing")?)?["isError"], true);
+        let mut at_server = server.calls();
+        at_server.sort_unstable();
+        assert_eq!(at_server, ["echo", "failing", "odd.name", "structured"]);
+        for request in server.requests() {
+            // What Claude Code sends there is for the gateway alone.
+            assert_eq!((request.header("authorization"), request.header("x-team")), (None, Some("plums $HOME")));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_without_a_bearer_gets_a_blank_one() {
+    scenario("claude_blank", &["R-MCP-6"], claude().without_gateway(), async |rig| {
+        let server = Server::start(Script::default()).await?;
+        // Claude Code would look for a login here, were there none.
+        let closed = Server::start(Script { bearer: Some("another".into()), ..Default::default() }).await?;
+        rig.provider.script(&json!([says("Done.")]).to_string())?;
+        let session = rig.session().await?;
+        let both = vec![http("open", &server.url()), http("closed", &closed.url())];
+        let seen = turn(rig, &session, with(both, rig.configuration(Vec::new())), "t-1").await?;
+        assert_eq!(notices(&seen, "mcp_unavailable").len(), 1, "{seen:?}");
+        for request in [server.requests(), closed.requests()].concat() {
+            assert_eq!((request.header("authorization"), &*request.path), (Some(""), "/mcp"), "{request:?}");
+        }
+        Ok(())
+    });
+}
+
 /// Lets the daemon reach these as a service would be.
 async fn let_out(rig: &mut Rig, origins: &[String]) -> anyhow::Result<()> {
     let path = rig.place().config();
@@ -179,7 +237,8 @@ async fn bearer(rig: &mut Rig, placement: v1::Placement, held: bool) -> anyhow::
     assert!(server.requests().iter().all(|request| request.bearer() == Some(BEARER)));
     let family = rig.family()?;
     assert!(family.iter().all(|process| !process.shows(BEARER)), "an argument or a variable has the bearer");
-    assert_eq!(files_with(rig.place().root(), BEARER)?, [PathBuf::new(); 0]);
+    let files = files_with(rig.place().root(), BEARER)?;
+    assert!(files.is_empty(), "{files:?}");
     let requests = rig.provider.model_requests();
     assert!(requests.iter().all(|request| !request.body.contains(BEARER)), "the model was shown the bearer");
     // What it is told it sends: with the gateway that is no bearer at all.
@@ -288,7 +347,8 @@ fn a_list_that_changes_changes_nothing() {
             anyhow::Ok(())
         };
         let (seen, listed) = tokio::join!(turn(rig, &session, of(), "t-1"), first);
-        (seen?, listed?);
+        seen?;
+        listed?;
         let seen = turn(rig, &session, of(), "t-2").await?;
         let is_late = |seen: &Observed| match called(seen)[..] {
             [(status, call)] => status != ToolStatus::Completed && call.tool == "late",
