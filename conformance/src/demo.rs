@@ -76,7 +76,7 @@ async fn demo(args: DemoArgs) -> anyhow::Result<()> {
     let isolation = model.bundled.is_some().then_some(Isolation::Outer);
     let programs = vec![(Harness::Codex, codex), (Harness::ClaudeCode, claude)];
     let config = Config { programs, isolation, roots: Roots::Workspaces, more: String::new() };
-    std::fs::write(place.config(), config.text(&place, &model.base_url)).context("write the configuration")?;
+    std::fs::write(place.config(), config.text(&place, &model.base_url, None)).context("write the configuration")?;
     let mut daemon = Daemon::spawn_program(&daemon, &place)?;
     daemon.wait_until_ready().await?;
     let told = turns(&place, &model).await.with_context(|| daemon.log_tail());

@@ -6,14 +6,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::config::NoEnvironments;
-use crate::harness::{Image, InputPart, Usage};
+use crate::harness::{Image, InputPart};
 
 pub(super) mod calls;
 pub(super) mod servers;
 mod steering;
+mod stored;
 pub(super) mod web;
 
 pub(super) use steering::{TurnSteer, UserItem};
+pub(super) use stored::{StoredError, StoredTokens};
 
 /// A notification that the adapter acts upon.
 #[derive(Debug)]
@@ -365,43 +367,6 @@ pub(super) struct ThreadStarted {
 #[derive(Debug, Deserialize)]
 pub(super) struct ThreadIdentity {
     pub(super) id: String,
-}
-
-/// Counts of tokens, as history has them.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct StoredTokens {
-    total_tokens: Option<u64>,
-    input_tokens: Option<u64>,
-    cached_input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    reasoning_output_tokens: Option<u64>,
-}
-
-impl StoredTokens {
-    pub(super) fn into_usage(self) -> Usage {
-        Usage {
-            input: self.input_tokens,
-            cached_input: self.cached_input_tokens,
-            output: self.output_tokens,
-            reasoning_output: self.reasoning_output_tokens,
-            total: self.total_tokens,
-        }
-    }
-}
-
-/// What went wrong in a turn, as history has it.
-#[derive(Debug, Deserialize)]
-pub(super) struct StoredError {
-    #[serde(default)]
-    message: String,
-    #[serde(rename = "codex_error_info")]
-    info: Option<Box<RawValue>>,
-}
-
-impl From<StoredError> for TurnError {
-    fn from(StoredError { message, info }: StoredError) -> Self {
-        Self { message, info, details: None }
-    }
 }
 
 /// The sandbox of a thread.

@@ -40,9 +40,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// The text of the file, for a provider at this address.
+    /// The text of the file, for a provider at this address and an MCP server of this origin.
     #[must_use]
-    pub fn text(&self, place: &Place, provider: &str) -> String {
+    pub fn text(&self, place: &Place, provider: &str, mcp: Option<&str>) -> String {
         let isolation = match self.isolation {
             Some(Isolation::Outer) => "isolation = \"outer\"\n",
             Some(Isolation::Native) => "isolation = \"native\"\n",
@@ -57,7 +57,10 @@ impl Config {
         // The provider is a fake on this machine, so its exact origin is the operator's exception (R-SEC-4); a scenario may have others.
         let allowed = match more.contains("allow_origins") {
             true => String::new(),
-            false => format!("allow_origins = [{:?}]\n", origin(provider)),
+            false => {
+                let origins: Vec<_> = [origin(provider)].into_iter().chain(mcp).collect();
+                format!("allow_origins = {origins:?}\n")
+            }
         };
         // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
         let program = |(harness, program): &(Harness, PathBuf)| format!("{} = {program:?}\n", harness.key());
@@ -77,8 +80,8 @@ fn origin(base_url: &str) -> &str {
 }
 
 /// What a scenario says nothing about: it does not wait for Turns that run when the daemon stops, and a Harness has its time on a busy machine.
-const LIMITS: [(&str, u32); 3] =
-    [("drain_timeout_ms", 100), ("harness_probe_ms", 30_000), ("harness_start_ms", 45_000)];
+const LIMITS: [(&str, u32); 4] =
+    [("drain_timeout_ms", 100), ("harness_probe_ms", 30_000), ("harness_start_ms", 45_000), ("mcp_start_ms", 30_000)];
 
 fn with_limits(more: &str) -> String {
     let unsaid = LIMITS.iter().filter(|(key, _)| !more.contains(key));

@@ -13,6 +13,7 @@ mod harness;
 mod held;
 mod history;
 mod image;
+mod mcp;
 mod order;
 mod place;
 mod process;
@@ -39,6 +40,7 @@ pub use footprint::Footprint;
 pub use harness::Harness;
 pub use held::lookup;
 pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
+pub use mcp::{McpSeen, bearer, called_by, calling, http_server, served_by, stdio_server};
 pub use order::name;
 pub(crate) use place::npm_peer;
 pub use place::{Place, claude, codex, failpoints, program, python};
@@ -47,6 +49,7 @@ pub use refusal::{Refused, refusal};
 pub use scenario::{is_long, scenario};
 
 use crate::child::FaultChild;
+use crate::mcp::{Script, Server};
 use crate::provider::Provider;
 use crate::script::child::Program;
 use crate::script::provider::Step;
@@ -83,6 +86,8 @@ pub struct Setup {
     pub only: Option<&'static str>,
     /// Why one Harness, or a fault child, is enough, where the rule is the bridge's own.
     pub bridge: Option<&'static str>,
+    /// An MCP server beside the provider, whose origin the daemon allows.
+    pub mcp: Option<Script>,
     /// How the daemon isolates it.
     pub isolation: Isolation,
     /// The first steps in the provider's queue.
@@ -167,6 +172,12 @@ impl Setup {
         Self { more: format!("limits.interrupt_ms = 12000\n{}", self.more), ..self }
     }
 
+    /// The same with this MCP server beside the provider (see [`Rig::mcp`]).
+    #[must_use]
+    pub fn beside(self, script: Script) -> Self {
+        Self { mcp: Some(script), ..self }
+    }
+
     /// The same for a scenario of a rule that the bridge keeps by itself, before or beside the Harness.
     #[must_use]
     pub fn bridge(self, reason: &'static str) -> Self {
@@ -185,6 +196,8 @@ impl Setup {
 pub struct Rig {
     /// The provider that [`Rig::configuration`] names.
     pub provider: Provider,
+    /// The MCP server beside it, where there is one.
+    mcp: Option<Server>,
     /// The daemon. It can be killed and started again on the same state.
     pub daemon: Daemon,
     /// The fault child in the place of the Harness, where there is one.
@@ -227,12 +240,17 @@ impl Rig {
         };
         let programs = programs.map(standing).collect::<anyhow::Result<_>>()?;
         let provider = Provider::start(setup.provider).await?;
+        let mcp = match setup.mcp {
+            Some(script) => Some(Server::start(script).await?),
+            None => None,
+        };
         let config = Config { programs, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
         let base_url = provider.base_url_for(setup.harness.protocol());
-        std::fs::write(place.config(), config.text(&place, &base_url)).context("write the configuration")?;
+        std::fs::write(place.config(), config.text(&place, &base_url, mcp.as_ref().map(Server::origin).as_deref()))
+            .context("write the configuration")?;
         let daemon = Daemon::start(&place).await?;
         let placements = Mutex::default();
-        Ok(Self { provider, daemon, child, harness: setup.harness, placements, place })
+        Ok(Self { provider, mcp, daemon, child, harness: setup.harness, placements, place })
     }
 
     /// Ends the rig's provider, whose place another one takes: gives the port, which the daemon allows.
@@ -244,6 +262,15 @@ impl Rig {
         let other = Provider::start(Vec::new()).await?;
         std::mem::replace(&mut self.provider, other).stop().await;
         Ok(port)
+    }
+
+    /// The MCP server beside the provider.
+    ///
+    /// # Panics
+    /// Where the setup has none.
+    #[must_use]
+    pub fn mcp(&self) -> &Server {
+        self.mcp.as_ref().unwrap_or_else(|| panic!("the setup has no MCP server"))
     }
 
     /// The Harness that is driven.

@@ -1,0 +1,155 @@
+//! MCP servers that do wrong: what they do fails a call and nothing else (R-MCP-5, R-SEC-4, R-FN-8).
+
+use conformance::for_each_harness;
+use conformance::mcp::{Fault, Script, Server};
+use conformance::rig::{Harness, Observed, Setup, calling, http_server, scenario, served_by};
+use proto::client::text_input;
+use proto::v1::{self, ToolStatus};
+use serde_json::json;
+
+for_each_harness!(
+    what_goes_wrong_with_a_call_is_told_and_the_turn_goes_on,
+    a_call_may_be_slow,
+    large_lists_and_answers_pass,
+    a_list_beyond_what_codex_takes_is_told,
+    nobody_is_asked_by_a_server,
+);
+
+fn setup(harness: Harness) -> Setup {
+    Setup::outer().of(harness).needing(v1::Capability::McpHttpTools)
+}
+
+fn what_goes_wrong_with_a_call_is_told_and_the_turn_goes_on(harness: Harness) {
+    scenario("mcp_faults", &["R-MCP-5", "R-SEC-4", "R-EVT-2"], setup(harness).beside(Script::default()), async |rig| {
+        let elsewhere = Server::start(Script::default()).await?;
+        let configuration = served_by([http_server("tickets", &rig.mcp().url())], rig.configuration(Vec::new()));
+        let session = rig.session().await?;
+        for (turn_id, tool, fault) in [
+            ("failing", "failing", None),
+            ("broken", "broken", None),
+            ("redirected", "echo", Some(Fault::Redirected(elsewhere.url()))),
+            ("refused", "echo", Some(Fault::Status(403))),
+            ("broken-off", "echo", Some(Fault::BrokenOff)),
+        ] {
+            if let Some(fault) = fault {
+                rig.mcp().fail(Some("tools/call"), fault);
+            }
+            rig.provider.script(&calling(tool, &json!({})))?;
+            let ready = rig.prepare(&session, configuration.clone()).await?;
+            let seen = rig.turn_with(&session, &ready, turn_id, turn_id).await?;
+            seen.completed()?;
+            let calls = seen.mcp_calls();
+            assert_eq!(calls.len(), 1, "{turn_id}: {calls:#?}");
+            assert_eq!(calls[0].status, ToolStatus::Failed, "{turn_id}: {calls:#?}");
+            // A result that tells of a failure is one; where there is none, it is said why.
+            assert_eq!(calls[0].call.result.is_some(), tool == "failing", "{turn_id}: {calls:#?}");
+            assert_eq!(calls[0].call.error.is_empty(), tool == "failing", "{turn_id}: {calls:#?}");
+            assert!(!calls[0].call.error.contains("127.0.0.1"), "{turn_id}: {calls:#?}");
+            rig.mcp().heal();
+        }
+        assert!(elsewhere.requests().is_empty(), "somebody went where the server pointed to");
+        Ok(())
+    });
+}
+
+fn a_call_may_be_slow(harness: Harness) {
+    scenario("mcp_slow", &["R-FN-8", "R-CAN-1"], setup(harness).beside(Script::default()), async |rig| {
+        let configuration = served_by([http_server("tickets", &rig.mcp().url())], rig.configuration(Vec::new()));
+        let session = rig.session().await?;
+        // It is interrupted in one Turn, and answers in another one.
+        rig.provider.script(&calling("slow", &json!({})))?;
+        let ready = rig.prepare(&session, configuration.clone()).await?;
+        session.start(&ready, "t-1", text_input("go")).await?;
+        let mut events = session.turn_events("t-1");
+        rig.mcp().wait_for_mark("slow").await?;
+        session.cancel("t-1", None).await?;
+        let seen = Observed::default().to_the_end(&mut events).await?;
+        assert_eq!(seen.end()?.status(), v1::TurnStatus::Cancelled);
+        let calls = seen.mcp_calls();
+        assert_eq!((calls.len(), calls[0].status), (1, ToolStatus::Incomplete), "{calls:#?}");
+        rig.provider.script(&calling("slow", &json!({})))?;
+        let ready = rig.prepare(&session, configuration).await?;
+        session.start(&ready, "t-2", text_input("go")).await?;
+        let mut events = session.turn_events("t-2");
+        rig.mcp().wait_for(|all| all.iter().filter(|one| one.tool().is_some()).count() == 2).await?;
+        rig.mcp().open_gate("slow");
+        let seen = Observed::default().to_the_end(&mut events).await?;
+        seen.completed()?;
+        let calls = seen.mcp_calls();
+        assert_eq!((calls.len(), calls[0].status), (1, ToolStatus::Completed), "{calls:#?}");
+        Ok(())
+    });
+}
+
+fn large_lists_and_answers_pass(harness: Harness) {
+    let most = match harness {
+        Harness::Codex => 2000,
+        Harness::ClaudeCode => 3000,
+    };
+    let more: Vec<String> = (0..most).map(|number| format!("tool-{number}")).collect();
+    let script = Script { more, page: Some(500), json: true, ..Script::default() };
+    scenario("mcp_large", &["R-MCP-5", "R-API-7", "R-EVT-12"], setup(harness).beside(script), async |rig| {
+        const LENGTH: usize = 10 << 20;
+        let configuration = served_by([http_server("tickets", &rig.mcp().url())], rig.configuration(Vec::new()));
+        let session = rig.session().await?;
+        let last = format!("tool-{}", most - 1);
+        let call = |tool: &str, arguments: serde_json::Value| json!({"name": tool, "arguments": arguments.to_string()});
+        let steps = json!([
+            {"after": "user", "play": [{"calls": [call(&last, json!({"text": "the last"}))]}]},
+            {"after": "outputs", "play": [{"calls": [call("large", json!({ "bytes": LENGTH }))]}]},
+            {"after": "outputs", "play": [{"text": {"chunks": ["Heard."]}}]},
+        ]);
+        rig.provider.script(&steps.to_string())?;
+        let ready = rig.prepare(&session, configuration).await?;
+        let seen = rig.turn_with(&session, &ready, "t-1", "go").await?;
+        seen.completed()?;
+        let calls = seen.mcp_calls();
+        assert_eq!(calls.len(), 2, "{calls:#?}");
+        assert!(calls.iter().all(|call| call.status == ToolStatus::Completed), "{:?}", calls[0]);
+        assert_eq!(calls[0].call.tool, last);
+        let result = calls[1].call.result.as_ref().and_then(|content| content.place.clone());
+        let Some(v1::content::Place::Payload(part)) = result else { panic!("it stands in the event: {result:?}") };
+        let text = session.payload("t-1", &part).await?;
+        assert!(text.len() > LENGTH, "{}", text.len());
+        let result: serde_json::Value = serde_json::from_slice(&text)?;
+        assert_eq!(result["content"][0]["text"].as_str().map(str::len), Some(LENGTH));
+        Ok(())
+    });
+}
+
+fn a_list_beyond_what_codex_takes_is_told(harness: Harness) {
+    let setup = setup(harness).only("Codex takes at most 2048 tools of a server");
+    let script = Script { more: (0..3000).map(|number| format!("tool-{number}")).collect(), ..Script::default() };
+    scenario("mcp_too_many", &["R-PRE-5"], setup.beside(script), async |rig| {
+        if harness != Harness::Codex {
+            return Ok(());
+        }
+        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["Alone."]}}]}]"#)?;
+        let session = rig.session().await?;
+        let configuration = served_by([http_server("tickets", &rig.mcp().url())], rig.configuration(Vec::new()));
+        let ready = rig.prepare(&session, configuration).await?;
+        let seen = rig.turn_with(&session, &ready, "t-1", "go").await?;
+        seen.completed()?;
+        let notices = seen.notices("mcp_unavailable");
+        assert!(notices.len() == 1 && notices[0].contains("2048"), "{notices:?}");
+        Ok(())
+    });
+}
+
+fn nobody_is_asked_by_a_server(harness: Harness) {
+    scenario("mcp_asks", &["R-PLC-1"], setup(harness).beside(Script::default()), async |rig| {
+        let configuration = served_by([http_server("tickets", &rig.mcp().url())], rig.configuration(Vec::new()));
+        let session = rig.session().await?;
+        rig.provider.script(&calling("ask", &json!({})))?;
+        let ready = rig.prepare(&session, configuration).await?;
+        let seen = rig.turn_with(&session, &ready, "t-1", "go").await?;
+        seen.completed()?;
+        let calls = seen.mcp_calls();
+        assert_eq!(calls.len(), 1, "{calls:#?}");
+        let said = calls[0].result().to_string() + &calls[0].call.error;
+        assert!(!said.contains("accept"), "{said}");
+        // Codex declines by itself where nobody is to be asked; what it asks all the same is told.
+        assert!(seen.notices("request_declined").len() <= 1, "{:#?}", seen.events);
+        Ok(())
+    });
+}
