@@ -135,7 +135,21 @@ pub(super) fn secret(of: &Variables) -> impl Iterator<Item = &SecretString> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _};
+
     use super::*;
+
+    #[test]
+    fn a_file_has_a_bound() {
+        let path = std::env::temp_dir().join(format!("rb-variables-{}", uuid::Uuid::now_v7().simple()));
+        let mut file = fs::File::options().create_new(true).write(true).mode(0o600).open(&path).unwrap();
+        let most = usize::try_from(MAX_FILE).unwrap();
+        file.write_all(format!("A={}", "x".repeat(most - 2)).as_bytes()).unwrap();
+        assert_eq!(read(&path).unwrap()["A"].expose_secret().len(), most - 2);
+        file.write_all(b"x").unwrap();
+        assert!(matches!(read(&path), Err(Flaw::TooLong)));
+        fs::remove_file(path).unwrap();
+    }
 
     #[test]
     fn every_id_has_a_file_of_its_own_and_none_is_a_path() {
