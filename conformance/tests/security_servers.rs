@@ -1,0 +1,101 @@
+//! The bearer of an MCP server and a variable of another one, looked for everywhere while a real Session calls their tools (R-MCP-3, R-MCP-4, R-SEC-6).
+
+use conformance::for_each_harness;
+use conformance::mcp::{Fault, Script};
+use conformance::rig::{
+    Canaries, Find, Harness, Hidden, MODEL_KEY, Scan, Setup, Watch, bearer, http_server, program, scenario, served_by,
+    stdio_server,
+};
+use proto::v1;
+use serde_json::json;
+
+for_each_harness!(no_secret_of_a_server_is_anywhere_but_where_it_belongs);
+
+const BEARER: &str = "the bearer";
+const FRESH: &str = "the fresh bearer";
+const VARIABLE: &str = "the variable";
+
+/// Keeps what the bridge writes to a process of the Harness in a file of the rig, where it is searched like all others.
+const LISTENING: &str = r#"case "$*" in
+*app-server*|*stream-json*) tee -a "$0.told" | "$REAL" "$@" ;;
+*) exec "$REAL" "$@" ;;
+esac"#;
+
+/// A variable stands in the operator's file, in the environment of its server, and on the way to it.
+fn is_known(find: &Find) -> bool {
+    let is_file = |end: &str| find.kind == Hidden::File && find.place.ends_with(end);
+    find.secret == VARIABLE
+        && (is_file("environments/env-1.env") || is_file("before.told") || find.kind == Hidden::Environ)
+}
+
+fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
+    let canaries = Canaries::new(&[BEARER, FRESH, VARIABLE]);
+    let setup = Setup::outer().of(harness).with("log = \"debug\"").behind(LISTENING);
+    let setup = setup
+        .needing(v1::Capability::McpHttpBearerAuth)
+        .beside(Script { more: vec!["utter".into()], ..Script::default() });
+    let rules = ["R-MCP-2", "R-MCP-3", "R-MCP-4", "R-SEC-3", "R-SEC-6"];
+    scenario("canary_servers", &rules, setup, async |rig| {
+        let (mut scan, watch) = (Scan::new(canaries.clone()), Watch::start(rig.place(), &canaries));
+        rig.place().set_variables("env-1", &format!("TOKEN={}\n", canaries.value(VARIABLE)))?;
+        let (program, cwd) = (program("runtime-bridge-conformance")?, rig.workspace().to_string_lossy().into_owned());
+        let stdio =
+            stdio_server("local", &program.to_string_lossy(), &["mcp-stdio", "--more", "murmur"], &cwd, &["TOKEN"]);
+        let http = bearer(http_server("tickets", &rig.mcp().url()));
+        let configuration = served_by([http, stdio], rig.configuration(Vec::new()));
+        let of = |name: &str, value: &str| v1::Credential { name: name.into(), value: value.into() };
+        let credentials = |bearer: &str| vec![of("model", MODEL_KEY), of("mcp:tickets", &canaries.value(bearer))];
+        let session = rig.session().await?;
+        let call = |tool: &str| json!({"name": tool, "arguments": "{\"text\":\"hello\"}"});
+        for (turn_id, secret, fault) in
+            [("t-1", BEARER, None), ("t-2", FRESH, None), ("t-3", FRESH, Some(Fault::Status(401)))]
+        {
+            if let Some(fault) = fault {
+                rig.mcp().fail(Some("tools/call"), fault);
+            }
+            let steps = json!([
+                {"after": "user", "play": [{"shell": {"command": "env; cat /proc/$PPID/environ | tr '\\0' '\\n'; echo over", "yield_ms": 30000}}]},
+                {"after": "outputs", "play": [{"calls": [call("utter")]}]},
+                {"after": "outputs", "play": [{"calls": [call("murmur")]}]},
+                {"after": "outputs", "play": [{"text": {"chunks": ["Umbra."]}}]},
+            ]);
+            rig.provider.script(&steps.to_string())?;
+            if turn_id == "t-2" {
+                session.update_credential(credentials(FRESH).remove(1)).await?;
+            }
+            let ready = session.prepare(configuration.clone(), credentials(secret)).await?;
+            let seen = rig.turn_with(&session, &ready, turn_id, "look around").await?;
+            seen.completed()?;
+            anyhow::ensure!(seen.mcp_calls().len() == 2, "{:#?}", seen.mcp_calls());
+            for event in &seen.events {
+                scan.look(Hidden::Event, event.kind.as_ref().map_or("", conformance::rig::name), &format!("{event:?}"));
+            }
+        }
+        let refused = session.prepare(configuration.clone(), credentials(BEARER)[1..].to_vec()).await;
+        scan.look(Hidden::Refusal, "a refusal", &format!("{refused:?}"));
+        rig.wait_for_history("Umbra.").await?;
+        scan.files(rig.place().root())?;
+        for request in rig.provider.requests() {
+            scan.look(Hidden::Request, "a request at the provider", &format!("{request:?}"));
+        }
+        session.release(true).await?;
+        for line in rig.daemon.log_text().lines() {
+            scan.look(Hidden::Log, "the daemon's log", line);
+        }
+        let watched = watch.stop().await?;
+        scan.merge(&watched.scan);
+        let found: Vec<_> = scan.found().filter(|find| !is_known(find)).collect();
+        assert_eq!(found, [] as [&Find; 0]);
+        // It did look, and finds what there is to be found.
+        assert!(scan.found().any(|find| find.kind == Hidden::Environ && find.secret == VARIABLE), "{scan:?}");
+        let of_harness: Vec<_> = scan.found().filter(|find| find.kind == Hidden::Environ).collect();
+        assert!(
+            of_harness.iter().all(|find| !find.place.contains("codex") && !find.place.contains("claude")),
+            "{of_harness:?}"
+        );
+        let requests = rig.mcp().requests();
+        let used = |secret: &str| requests.iter().any(|request| request.bearer() == Some(&*canaries.value(secret)));
+        assert!(used(BEARER) && used(FRESH));
+        Ok(())
+    });
+}
