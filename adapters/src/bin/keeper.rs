@@ -15,6 +15,9 @@
 //! folder and becomes the program; without one it ends with 0, so that it can be asked whether the user may enter. A keeper
 //! starts itself so to have its agent under another user, who can then neither signal nor read the keeper (R-SEC-1).
 //!
+//! `runtime-bridge-keeper --serve` keeps nothing: it becomes an MCP server, which gets the variables that are meant for it in
+//! place of those of the Harness that starts it (R-MCP-4).
+//!
 //! LIMIT: a signal that kills the keeper itself cannot be caught without unsafe code. The daemon therefore gives it
 //! a process group of its own (a Ctrl-C in a terminal does not reach it) and ends what is left by the mark in the
 //! environment when a keeper dies of a signal. The inherited number of the life line stays open in the agent; a
@@ -31,6 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use adapters::native::served::{MODE, Server};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -55,6 +59,9 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();
     if args.next_if(|first| first == "as").is_some() {
         return go_on_as(args);
+    }
+    if args.next_if(|first| first == MODE).is_some() {
+        return serve();
     }
     let Some(order) = Order::read(args) else {
         return refuse(FAILED, "usage: runtime-bridge-keeper <life-fd> <grace-ms> <program> [args…]");
@@ -85,6 +92,16 @@ fn main() -> ExitCode {
     kept.wait_for_the_end(&life);
     kept.end(order.grace);
     leave_as(kept.status)
+}
+
+/// Becomes the server; comes back only where it cannot.
+fn serve() -> ExitCode {
+    let Some(Server { command, arguments, environment }) = Server::read(std::env::vars_os()) else {
+        return refuse(FAILED, format_args!("{MODE}: no server is named"));
+    };
+    let error = Command::new(&command).args(arguments).env_clear().envs(environment).exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    refuse(code, format_args!("could not start {}: {error}", command.display()))
 }
 
 fn refuse(code: u8, why: impl Display) -> ExitCode {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::value::RawValue;
 
-use super::{declaration, schema};
+use super::{declaration, mcp, schema};
 use crate::{
     admission::{self, Taker, built::Built, refused},
     harness::{Capability, Configuration, Declaration, FunctionTool, Isolation, NotAdmitted, Placement, Settings},
@@ -69,6 +69,7 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
 
 /// Checks what only Claude Code minds of tools and controls.
 pub(super) fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
+    mcp::labels(&configuration.mcp_servers)?;
     let mut names = BTreeMap::new();
     for (index, function) in configuration.functions.iter().enumerate() {
         name(index, &function.name, &mut names)?;

@@ -1,13 +1,20 @@
 //! What Claude Code is told: its arguments, its environment, and the request `initialize`. The arguments can be read by everybody on the machine,
 //! so schemas and prompts go through its input.
 
-use std::{ffi::OsString, path::Path};
+use std::{ffi::OsString, path::Path, time::Duration};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{admission, functions::RESULT_TEXT, inventory::Inventory, probe::HOME, wire::SERVER};
+use super::{
+    admission,
+    functions::RESULT_TEXT,
+    inventory::Inventory,
+    mcp::{self, CALLBACK},
+    probe::HOME,
+    wire::SERVER,
+};
 use crate::{
     admission::{OUTPUT_SCHEMA, refused},
     harness::{Configuration, NotAdmitted, Placement},
@@ -118,6 +125,7 @@ pub(super) fn environment(
     configuration: &Configuration,
     inventory: &Inventory,
     folders: Folders<'_>,
+    mcp_start: Duration,
     model_key: Option<&SecretString>,
 ) -> Environment {
     let mut environment = Environment::base(folders.user, folders.temporary)
@@ -125,6 +133,7 @@ pub(super) fn environment(
         .set("CLAUDE_CODE_TMPDIR", folders.temporary)
         .set("ANTHROPIC_BASE_URL", &configuration.provider.base_url)
         .set("MCP_TOOL_TIMEOUT", CALL_TIMEOUT_MS.to_string())
+        .set("CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT", CALL_TIMEOUT_MS.to_string())
         .set("ENABLE_TOOL_SEARCH", if inventory.searches() { "true" } else { "false" });
     for (name, value) in VARIABLES {
         environment = environment.set(name, value);
@@ -135,6 +144,14 @@ pub(super) fn environment(
         // The operator's word that somebody isolates it; without it root is not allowed to allow everything.
         Placement::Workspace { .. } => environment.set("IS_SANDBOX", "1"),
     };
+    if !configuration.mcp_servers.is_empty() {
+        // Each has its own time, so none waits for others to be given theirs.
+        let servers = configuration.mcp_servers.len().to_string();
+        environment = environment
+            .set("MCP_TIMEOUT", mcp_start.as_millis().to_string())
+            .set("MCP_SERVER_CONNECTION_BATCH_SIZE", &servers)
+            .set("MCP_REMOTE_SERVER_CONNECTION_BATCH_SIZE", &servers);
+    }
     match model_key {
         Some(key) => environment.set("ANTHROPIC_API_KEY", key.expose_secret()),
         None => environment,
@@ -160,6 +177,9 @@ pub(super) struct Initialize<'a> {
     /// The text as Core gave it (R-API-3).
     #[serde(skip_serializing_if = "Option::is_none")]
     json_schema: Option<Box<RawValue>>,
+    /// Asks before each call of a tool of a declared server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hooks: Option<Hooks>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sdk_mcp_servers: Option<[&'static str; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,6 +187,19 @@ pub(super) struct Initialize<'a> {
     /// What the server would answer: only calls are then asked of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     sdk_mcp_server_manifests: Option<OfServer<Manifest<'a>>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Hooks {
+    pre_tool_use: [Hook; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Hook {
+    matcher: String,
+    hook_callback_ids: [&'static str; 1],
 }
 
 /// Something of the one server.
@@ -275,6 +308,12 @@ pub(super) fn initialize(configuration: &Configuration) -> Result<Initialize<'_>
         system_prompt: native.system_prompt.map(|text| [text]),
         append_system_prompt: Some(configuration.instructions.as_str()).filter(|text| !text.is_empty()),
         json_schema: configuration.controls.output_schema.as_deref().map(admission::output_schema).transpose()?,
+        hooks: (!configuration.mcp_servers.is_empty()).then(|| Hooks {
+            pre_tool_use: [Hook {
+                matcher: mcp::Tools::matcher(&configuration.mcp_servers),
+                hook_callback_ids: [CALLBACK],
+            }],
+        }),
         sdk_mcp_servers: declared.then_some([SERVER]),
         sdk_mcp_server_configs: declared.then_some(OfServer { functions: ServerConfig { timeout: CALL_TIMEOUT_MS } }),
         sdk_mcp_server_manifests: declared.then(|| OfServer { functions: manifest() }),
@@ -288,6 +327,7 @@ pub(super) fn again() -> Initialize<'static> {
         system_prompt: None,
         append_system_prompt: None,
         json_schema: None,
+        hooks: None,
         sdk_mcp_servers: None,
         sdk_mcp_server_configs: None,
         sdk_mcp_server_manifests: None,

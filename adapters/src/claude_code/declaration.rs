@@ -6,8 +6,8 @@ use crate::{
         AcceptedValues, Availability,
         Capability::{
             EnvironmentNone, ExecutionControls, FunctionResultImages, FunctionTools, HomeRemoval, LocalEnvironment,
-            MessageImages, MessageObservation, NativeSessionRecovery, ParallelFunctionCalls, SessionResume, Steering,
-            StrictCalls, StructuredOutput, ToolSearch, Usage,
+            McpHttpBearerAuth, McpHttpRequired, McpHttpTools, MessageImages, MessageObservation, NativeSessionRecovery,
+            ParallelFunctionCalls, SessionResume, Steering, StrictCalls, StructuredOutput, ToolSearch, Usage,
         },
         ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin,
         ModelProtocol, Proved, Row, SearchLimits, TextVerbosity, WebSearchMode,
@@ -99,6 +99,9 @@ const PROVED: &[Row] = &[
     (MessageImages, Some("placement_none::none_images"), Some("messages_images::message_images")),
     (StructuredOutput, Some("output_schema::output_schema_nowhere"), Some("output_schema::output_schema_sent")),
     (ToolSearch, Some("claude_tool_search::tool_search_none"), Some("claude_tool_search::tool_search_workspace")),
+    (McpHttpTools, Some("claude_mcp::claude_servers_nowhere"), Some("claude_mcp::claude_servers")),
+    (McpHttpRequired, Some("claude_mcp::claude_servers_nowhere"), Some("claude_mcp::claude_required")),
+    (McpHttpBearerAuth, Some("claude_mcp::claude_bearer_nowhere"), Some("claude_mcp::claude_bearer")),
     (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
     (
         NativeSessionRecovery,
@@ -162,7 +165,8 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
                 origins: &[McpOrigin::Service, McpOrigin::Environment],
                 allowed_tools: &[McpKind::Http],
                 label_pattern: NAME_PATTERN,
-                reserved_labels: &["functions"],
+                // Claude Code hides the tools of `ide`, and `computer-use` it does not connect to.
+                reserved_labels: &["computer-use", "functions", "ide"],
                 refuses_expansions: true,
                 stdio_in_workspace: true,
             },

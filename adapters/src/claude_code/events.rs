@@ -4,10 +4,12 @@
 //! A block is streamed, and told whole by an `assistant` line just before its stream ends. Where the provider's stream broke off too often, Claude
 //! asks for the answer in one piece and tells its blocks without any stream.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    functions, structured,
+    functions,
+    mcp::Tools,
+    structured,
     wire::{Assistant, Block, Delta, Event, NativeResult, Stream, User},
 };
 use crate::harness::{FailureCode, ProvedMessage, ReasoningText, Report, RetryOf, Tool, Usage};
@@ -20,6 +22,8 @@ use usage::Counts;
 /// The items of one Turn.
 #[derive(Debug, Default)]
 pub(super) struct Items {
+    /// Of declared servers.
+    servers: Arc<Tools>,
     /// The message that is streamed.
     message: Option<Message>,
     /// The message that is told without a stream, or behind it.
@@ -86,6 +90,11 @@ struct Running {
 }
 
 impl Items {
+    /// Without any item yet.
+    pub(super) fn of(servers: Arc<Tools>) -> Self {
+        Self { servers, ..Self::default() }
+    }
+
     /// How many tools are open that run on this machine.
     pub(super) fn open_work(&self) -> usize {
         self.tools.values().filter(|running| !is_hosted(&running.tool)).count()
@@ -207,7 +216,7 @@ impl Items {
                 Block::ToolUse { id, name, input } => {
                     self.shown = true;
                     if !functions::is_function(&name) && name != structured::TOOL && !self.tools.contains_key(&id) {
-                        let tool = tools::begun(name, input.as_deref());
+                        let tool = tools::begun(name, input.as_deref(), &self.servers);
                         out.push(Report::ToolStarted { id: id.clone(), tool: tool.clone() });
                         self.tools.insert(id, Running { tool, denied: false, void: false });
                     }

@@ -1,7 +1,7 @@
 //! Claude Code's side of an owner: what is written to it, and what it keeps of a conversation. A Turn begins when Claude has read its input and
 //! ends at the idle state, not at a `result`: an input that came too late for one native turn is read by another one of the same Turn (R-STE-2).
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -13,6 +13,7 @@ use super::{
     functions::Calls,
     history,
     inventory::Inventory,
+    mcp::Servers,
     structured::{self, Structured},
     wire::write,
 };
@@ -31,6 +32,9 @@ pub(super) struct Conversation {
     /// Claude's configuration folder, where the history is.
     home: PathBuf,
     inventory: Inventory,
+    mcp: Servers,
+    /// The Turn was told which of them are not there.
+    told_absent: bool,
     next_id: u64,
     /// What we asked and was not answered.
     asked: BTreeMap<String, Asked>,
@@ -50,6 +54,7 @@ pub(super) struct Opened {
     pub(super) id: String,
     pub(super) home: PathBuf,
     pub(super) inventory: Inventory,
+    pub(super) mcp: Servers,
     pub(super) functions: Vec<String>,
     pub(super) is_structured: bool,
 }
@@ -57,19 +62,22 @@ pub(super) struct Opened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Interrupt,
+    Rules,
     Standing,
 }
 
 impl Conversation {
     pub(super) fn new(opened: Opened) -> Self {
-        let Opened { id, home, inventory, functions, is_structured } = opened;
+        let Opened { id, home, inventory, mcp, functions, is_structured } = opened;
         Self {
             id,
             home,
             inventory,
+            items: Items::of(Arc::clone(&mcp.tools)),
+            mcp,
+            told_absent: false,
             next_id: 1,
             asked: BTreeMap::new(),
-            items: Items::default(),
             calls: Calls::new(functions),
             errors: Errors::default(),
             structured: is_structured.then(Structured::default),
@@ -92,7 +100,8 @@ impl Native for Conversation {
     const HELPERS: &'static [&'static str] = &[];
 
     fn begin(&mut self) {
-        self.items = Items::default();
+        self.items = Items::of(Arc::clone(&self.mcp.tools));
+        self.told_absent = false;
         self.calls.begin();
         self.errors = Errors::default();
         self.structured = self.structured.take().map(|_| Structured::default());

@@ -11,6 +11,7 @@ mod failure;
 mod functions;
 mod history;
 mod inventory;
+mod mcp;
 mod probe;
 mod schema;
 mod start;

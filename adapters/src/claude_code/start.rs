@@ -1,7 +1,10 @@
 //! From a launch to a ready Executor: the folders, the look at a schema, the process, `initialize` (R-PRE-1, R-PRE-2, R-PRE-4). No model input is
 //! sent. Whatever fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -14,6 +17,7 @@ use super::{
     declaration,
     executor::{Conversation, Opened},
     inventory::Inventory,
+    mcp::{self, Servers},
     wire::{self, Line, write},
 };
 use crate::{
@@ -30,6 +34,8 @@ use crate::{
 
 /// Held while a process has the Session's native history (R-PRE-4).
 const LOCK: &str = "claude.lock";
+/// The step of the declared MCP servers.
+const MCP: &str = "mcp";
 /// Said of a process that has no key and would want a login.
 const NO_KEY: &str = "it has no key for its model provider and would ask for a login; give it the credential `model`";
 
@@ -94,7 +100,7 @@ pub(super) async fn prepare(
             let apart = launch.home.join("schema");
             start::make_folders([&*apart], settings).await.map_err(|error| unstarted("schema", error.to_string()))?;
             let folders = Folders { state: &apart, ..folders };
-            let environment = config::environment(configuration, &inventory, folders, None);
+            let environment = config::environment(configuration, &inventory, folders, settings.limits.mcp_start, None);
             let looked = look_at_schema(process(arguments, &empty, environment), settings).await;
             // What it has left there nobody needs; the Session's end removes what stays.
             let _ = folder::remove_all(&apart);
@@ -111,7 +117,8 @@ pub(super) async fn prepare(
         None => config::Conversation::New(&id),
     };
     let arguments = config::arguments(configuration, &inventory, conversation);
-    let environment = config::environment(configuration, &inventory, folders, launch.model_key.as_ref());
+    let mcp_start = settings.limits.mcp_start;
+    let environment = config::environment(configuration, &inventory, folders, mcp_start, launch.model_key.as_ref());
     let package = program.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_else(|| program.clone());
     let process = process(arguments, directory, environment);
     let mut opening = Opening::start("claude", settings, &launch, process, wire::is_read)
@@ -126,7 +133,12 @@ pub(super) async fn prepare(
     {
         return Err(opening.fail("effort", trouble).await);
     }
+    let mcp = match connect(&mut opening, &launch, &settings.keeper).await {
+        Ok(mcp) => mcp,
+        Err(trouble) => return Err(opening.fail(MCP, trouble).await),
+    };
     let native = Conversation::new(Opened {
+        mcp,
         id: id.clone(),
         home: state.clone(),
         inventory,
@@ -237,27 +249,58 @@ async fn check_effort(opening: &mut Opening, asked: &str, model: &str) -> Result
     Err(Trouble::Refused(format!("reasoning_effort cannot be {asked} for the model {model}: {other}")))
 }
 
-/// Asks, and gives the answer. What it asks meanwhile is declined.
+/// Has Claude Code connect to the declared MCP servers, looks what came of it, and says which of their tools may be used (R-PRE-5, R-MCP-5).
+async fn connect(opening: &mut Opening, launch: &Launch, keeper: &Path) -> Result<Servers, Trouble> {
+    let declared = &launch.configuration.mcp_servers;
+    if declared.is_empty() {
+        return Ok(Servers::default());
+    }
+    let keeper = std::path::absolute(keeper).map_err(|error| Trouble::Unfit(error.to_string()))?;
+    let named = mcp::set_servers(launch, &keeper, &[]).map_err(Trouble::Unfit)?;
+    told(opening, "mcp_set_servers", &named).await?;
+    let status = told(opening, "mcp_status", &mcp::ASK_STATUS).await?;
+    let status = status.ok_or_else(|| Trouble::Broken("no answer to mcp_status".to_owned()))?;
+    // The text of the error could repeat what it is about.
+    let status = serde_json::from_str(status.get())
+        .map_err(|error| Trouble::Broken(format!("unexpected answer to mcp_status, column {}", error.column())))?;
+    let (tools, absent) = mcp::Tools::of(declared, &status).map_err(Trouble::Unfit)?;
+    if !absent.is_empty() {
+        // Else one that comes later would bring its tools.
+        let named = mcp::set_servers(launch, &keeper, &absent).map_err(Trouble::Unfit)?;
+        told(opening, "mcp_set_servers", &named).await?;
+    }
+    told(opening, "apply_flag_settings", &tools.rules()).await?;
+    Ok(Servers { tools: Arc::new(tools), absent })
+}
+
+/// The answer to a request, as it is to be read.
 async fn ask<T: DeserializeOwned>(
     opening: &mut Opening,
     id: &str,
     request: &impl Serialize,
 ) -> Result<Option<T>, Trouble> {
+    let answer = told(opening, id, request).await?.map(|answer| serde_json::from_str(answer.get()));
+    answer.transpose().map_err(|error| Trouble::Broken(format!("unexpected answer: {error}")))
+}
+
+/// Writes a request and waits for its answer. What the process asks meanwhile is declined.
+async fn told(
+    opening: &mut Opening,
+    id: &str,
+    request: &(impl Serialize + ?Sized),
+) -> Result<Option<Box<RawValue>>, Trouble> {
     opening.write(write::request(id, request))?;
     loop {
         let line = opening.line().await?;
         match wire::read(&line) {
             Ok(Some(Line::Response(response))) if response.request_id == id => {
-                if !response.success {
-                    return Err(Trouble::Refused(response.error.unwrap_or_default()));
-                }
-                let told = response.response.map(|told| serde_json::from_str(told.get()));
-                return told.transpose().map_err(|error| Trouble::Broken(format!("unexpected answer: {error}")));
+                return match response.success {
+                    true => Ok(response.response),
+                    false => Err(Trouble::Refused(response.error.unwrap_or_default())),
+                };
             }
             // A start that failed: the process says why, and leaves.
-            Ok(Some(Line::Result(result))) => {
-                return Err(Trouble::Refused(result.errors.join("; ")));
-            }
+            Ok(Some(Line::Result(result))) => return Err(Trouble::Refused(result.errors.join("; "))),
             Ok(Some(Line::Request(request))) => opening.write(write::decline(&request))?,
             Ok(_) => {}
             Err(error) => tracing::debug!(column = error.column(), "skipped a line that does not fit"),

@@ -178,8 +178,8 @@ pub(super) enum Asked {
     Mcp(McpMessage),
     /// `can_use_tool`.
     Permission,
-    /// `hook_callback`.
-    Hook,
+    /// `hook_callback`, about a tool of this name.
+    Hook(String),
     /// `elicitation`: an MCP server asks the user.
     Elicitation,
     /// Anything else, by its name.
@@ -391,6 +391,12 @@ fn request(envelope: &Envelope<'_>) -> Result<ControlRequest, serde_json::Error>
         server_name: Option<Cow<'a, str>>,
         #[serde(borrow)]
         message: Option<&'a RawValue>,
+        input: Option<HookInput>,
+    }
+    #[derive(Deserialize)]
+    struct HookInput {
+        #[serde(default)]
+        tool_name: String,
     }
     #[derive(Deserialize)]
     struct Rpc<'a> {
@@ -423,7 +429,7 @@ fn request(envelope: &Envelope<'_>) -> Result<ControlRequest, serde_json::Error>
             Asked::Mcp(McpMessage { server: request.server_name.unwrap_or_default().into_owned(), id, content })
         }
         "can_use_tool" => Asked::Permission,
-        "hook_callback" => Asked::Hook,
+        "hook_callback" => Asked::Hook(request.input.map(|input| input.tool_name).unwrap_or_default()),
         "elicitation" => Asked::Elicitation,
         other => Asked::Other(other.to_owned()),
     };

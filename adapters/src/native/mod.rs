@@ -8,5 +8,6 @@ pub mod lines;
 pub mod lock;
 pub mod process;
 pub mod rpc;
+pub mod served;
 pub mod tree;
 pub mod user;

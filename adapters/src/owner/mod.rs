@@ -382,6 +382,7 @@ impl<N: Native> Owner<N> {
                         let is_helper = |name: &str, id| {
                             N::HELPERS.contains(&name)
                                 && tree::program(id).is_some_and(|program| program.starts_with(&package))
+                                || tree::is_of_server(id)
                         };
                         Background::Surplus(tree::end_surplus(keeper, &before, is_helper, SURPLUS_LIMIT).await)
                     }));

@@ -21,6 +21,7 @@
 //! Any other name on the list echoes.
 
 mod http;
+mod peer;
 mod stdio;
 mod tools;
 
@@ -36,6 +37,7 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use peer::{Peer, Sdk};
 pub use stdio::{Gate, StdioArgs, serve as serve_stdio};
 
 use crate::provider::Signals;

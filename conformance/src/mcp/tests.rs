@@ -1,5 +1,6 @@
 //! What the servers answer to a client that knows nothing but the texts of the protocol.
 
+use std::net::SocketAddr;
 use std::process::Stdio;
 
 use anyhow::Context;
@@ -8,8 +9,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::{Fault, Gate, Refusing, Script, Server};
-use crate::rig::{Place, program};
+use super::{Fault, Gate, Peer, Refusing, Script, Sdk, Server};
+use crate::rig::Place;
 
 /// An answer over HTTP.
 struct Answered {
@@ -29,9 +30,13 @@ impl Answered {
 
 /// Posts a message with these headers, and reads the answer to its end.
 async fn post(server: &Server, headers: &[(&str, &str)], message: &Value) -> anyhow::Result<Answered> {
-    let mut stream = TcpStream::connect(server.address).await?;
+    post_to(server.address, headers, message).await
+}
+
+async fn post_to(address: SocketAddr, headers: &[(&str, &str)], message: &Value) -> anyhow::Result<Answered> {
+    let mut stream = TcpStream::connect(address).await?;
     let body = message.to_string();
-    let mut head = format!("POST /mcp HTTP/1.0\r\nhost: {}\r\ncontent-length: {}\r\n", server.address, body.len());
+    let mut head = format!("POST /mcp HTTP/1.0\r\nhost: {address}\r\ncontent-length: {}\r\n", body.len());
     head += "content-type: application/json\r\naccept: application/json, text/event-stream\r\n";
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
@@ -194,9 +199,10 @@ struct Piped {
 }
 
 impl Piped {
-    async fn start(place: &Place, arguments: &[&str]) -> anyhow::Result<Self> {
-        let mut command = Command::new(program("runtime-bridge-conformance")?);
-        command.arg("mcp-stdio").args(arguments).env_clear().env("COLOUR", "red").current_dir(place.workspace());
+    async fn start(place: &Place, sdk: Sdk, more: &[&str]) -> anyhow::Result<Self> {
+        let (program, arguments) = sdk.stdio()?;
+        let mut command = Command::new(program);
+        command.args(arguments).args(more).env_clear().env("COLOUR", "red").current_dir(place.workspace());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().context("start the server")?;
         let stdin = child.stdin.take().context("no input")?;
@@ -226,7 +232,7 @@ async fn a_process_tells_how_it_was_started_and_waits_for_the_test() -> anyhow::
     let (gate_text, starts) = (gate_path.display().to_string(), place.workspace().join("starts"));
     let arguments =
         ["--gate", &gate_text, "--starts", &starts.display().to_string(), "--more", "a-b", "--", "one", "two"];
-    let mut piped = Piped::start(&place, &arguments).await?;
+    let mut piped = Piped::start(&place, Sdk::Rust, &arguments).await?;
     let told = piped.ask(&call("environment", &json!({}))).await?;
     let told: Value = serde_json::from_str(told["result"]["content"][0]["text"].as_str().context("no text")?)?;
     assert_eq!(told["env"], json!({"COLOUR": "red"}));
@@ -241,5 +247,24 @@ async fn a_process_tells_how_it_was_started_and_waits_for_the_test() -> anyhow::
     assert!(line.contains("released"), "{line}");
     assert!(piped.ask(&call("die", &json!({}))).await.is_err());
     assert_eq!(piped.child.wait().await?.code(), Some(1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_sdk_for_javascript_serves_both_ways() -> anyhow::Result<()> {
+    let echo = call("echo", &json!({"text": "hello"}));
+    let place = Place::make()?;
+    let mut piped = Piped::start(&place, Sdk::Npm, &[]).await?;
+    assert_eq!(piped.ask(&echo).await?["result"]["content"][0]["text"], "hello");
+    assert_eq!(
+        piped.ask(&call("structured", &json!({}))).await?["result"]["structuredContent"],
+        json!({"city": "Bern", "degrees": -3.5})
+    );
+    drop(piped.stdin);
+    assert!(piped.child.wait().await?.success());
+    let peer = Peer::start(Sdk::Npm).await?;
+    let address = peer.url().trim_start_matches("http://").trim_end_matches("/mcp").parse()?;
+    let answer = post_to(address, &[("mcp-protocol-version", "2025-11-25")], &echo).await?.message();
+    assert_eq!(answer["result"]["content"][0]["text"], "hello", "{answer}");
     Ok(())
 }

@@ -42,6 +42,7 @@ pub use held::lookup;
 pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
 pub use mcp::{McpSeen, bearer, called_by, calling, http_server, served_by, stdio_server};
 pub use order::name;
+pub(crate) use place::npm_peer;
 pub use place::{Place, claude, codex, failpoints, program, python};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};

@@ -253,7 +253,7 @@ fn machine() -> &'static str {
     if env::consts::ARCH == "aarch64" { "arm64" } else { "x64" }
 }
 
-/// The Python with the pinned gRPC: `RUNTIME_BRIDGE_PYTHON`, else what `scripts/install-clients` put into the cache.
+/// The Python with the pinned gRPC and MCP SDK: `RUNTIME_BRIDGE_PYTHON`, else what `scripts/install-clients` put into the cache.
 ///
 /// # Errors
 /// When it is not installed.
@@ -263,6 +263,18 @@ pub fn python() -> anyhow::Result<PathBuf> {
     }
     let installed = installed("clients").context("the Python client is not installed: run scripts/install-clients")?;
     Ok(installed.join("bin/python3"))
+}
+
+/// The folder with the pinned SDK for JavaScript: `RUNTIME_BRIDGE_NPM_PEER`, else what `scripts/install-peers` put into the
+/// cache.
+///
+/// # Errors
+/// When it is not installed.
+pub(crate) fn npm_peer() -> anyhow::Result<PathBuf> {
+    if let Some(path) = env::var_os("RUNTIME_BRIDGE_NPM_PEER") {
+        return Ok(path.into());
+    }
+    installed("peers").context("the MCP SDK for JavaScript is not installed: run scripts/install-peers")
 }
 
 /// What an installer of `scripts` put into this part of the cache last.

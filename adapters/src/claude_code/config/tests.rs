@@ -1,5 +1,7 @@
 use super::*;
-use crate::harness::{Controls, FunctionTool, ModelProtocol, ModelProvider};
+use crate::harness::{Controls, FunctionTool, McpOrigin, McpServer, McpTransport, ModelProtocol, ModelProvider};
+
+const MCP_START: Duration = Duration::from_secs(30);
 
 fn configuration() -> Configuration {
     Configuration {
@@ -98,7 +100,7 @@ fn the_arguments_hold_nothing_of_the_user_but_the_model() {
 fn the_environment_is_as_reviewed() {
     let key = SecretString::from("sk-canary");
     let configuration = configuration();
-    let environment = environment(&configuration, &Inventory::of(&configuration), folders(), Some(&key));
+    let environment = environment(&configuration, &Inventory::of(&configuration), folders(), MCP_START, Some(&key));
     insta::assert_snapshot!(shown(&environment));
     assert!(!format!("{environment:?}").contains("sk-canary"));
 }
@@ -106,7 +108,7 @@ fn the_environment_is_as_reviewed() {
 #[test]
 fn the_environment_follows_the_configuration() {
     let value = |configuration: &Configuration, name: &str| {
-        let environment = environment(configuration, &Inventory::of(configuration), folders(), None);
+        let environment = environment(configuration, &Inventory::of(configuration), folders(), MCP_START, None);
         environment.value(name).map(|value| value.to_string_lossy().into_owned())
     };
     assert_eq!(value(&plain(), "ANTHROPIC_API_KEY"), None);
@@ -132,9 +134,33 @@ fn no_limit_of_a_call_is_below_24_days() {
     assert!(u64::from(CALL_TIMEOUT_MS) > 24 * 24 * 60 * 60 * 1000);
     let text = serde_json::to_string(&initialize(&configuration()).unwrap()).unwrap();
     assert!(text.contains(r#""sdkMcpServerConfigs":{"functions":{"timeout":2147483647}}"#), "{text}");
-    let environment = environment(&plain(), &Inventory::of(&plain()), folders(), None);
+    let environment = environment(&plain(), &Inventory::of(&plain()), folders(), MCP_START, None);
     assert_eq!(environment.value("MCP_TOOL_TIMEOUT").unwrap(), "2147483647");
     assert_eq!(environment.value("CLAUDE_CODE_MCP_AUTO_BACKGROUND_MS").unwrap(), "0");
+}
+
+/// What concerns MCP servers is there only where there are some.
+#[test]
+fn servers_have_their_time_and_their_calls_are_asked_about() {
+    let server = |label: &str| McpServer {
+        label: label.into(),
+        transport: McpTransport::Http { url: "https://a.example/mcp".into(), headers: Vec::new(), bearer: false },
+        origin: McpOrigin::Service,
+        allowed_tools: None,
+        required: false,
+    };
+    let with = Configuration { mcp_servers: vec![server("a"), server("b-c")], ..plain() };
+    let text = serde_json::to_string(&initialize(&with).unwrap()).unwrap();
+    let hooks = r#""hooks":{"PreToolUse":[{"matcher":"mcp__(a|b-c)__.*","hookCallbackIds":["mcp"]}]}"#;
+    assert_eq!(text, format!(r#"{{"subtype":"initialize",{hooks}}}"#));
+    let of = |configuration: &Configuration| {
+        environment(configuration, &Inventory::of(configuration), folders(), MCP_START, None)
+    };
+    assert_eq!(of(&plain()).value("MCP_TIMEOUT"), None);
+    let environment = of(&with);
+    assert_eq!(environment.value("MCP_TIMEOUT").unwrap(), "30000");
+    assert_eq!(environment.value("MCP_SERVER_CONNECTION_BATCH_SIZE").unwrap(), "2");
+    assert_eq!(environment.value("CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT").unwrap(), "2147483647");
 }
 
 #[test]

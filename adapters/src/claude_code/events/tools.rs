@@ -4,15 +4,19 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
+    claude_code::mcp::{self, Tools},
     claude_code::wire::{Shown, ShownPart, ToolResult, lossy_option},
-    harness::{FileEdit, FileEditKind, Tool, ToolEnd, ToolStatus, WebAction},
+    harness::{FileEdit, FileEditKind, McpCall, Tool, ToolEnd, ToolStatus, WebAction},
 };
 
 /// An interrupt kept the tool from running, or stopped it.
 const REJECTED: &str = "user-rejected";
 
 /// A tool as it begins.
-pub(super) fn begun(name: String, input: Option<&RawValue>) -> Tool {
+pub(super) fn begun(name: String, input: Option<&RawValue>, servers: &Tools) -> Tool {
+    if let Some(call) = servers.call(&name, input) {
+        return Tool::Mcp(call);
+    }
     #[derive(Default, Deserialize)]
     struct Input {
         #[serde(default, deserialize_with = "lossy_option")]
@@ -61,6 +65,8 @@ pub(super) fn ended(tool: Tool, result: &ToolResult, raw: Option<&RawValue>, den
     let output = match (status, &tool) {
         // Of a change that was made, the model reads only that it was.
         (ToolStatus::Completed, Tool::FileChange { .. }) => None,
+        // It is in the call.
+        (_, Tool::Mcp(_)) => None,
         (ToolStatus::Completed | ToolStatus::Failed, _) => command_output(&tool, raw).or_else(|| text(result)),
         (ToolStatus::Declined | ToolStatus::Incomplete | ToolStatus::Other, _) => None,
     };
@@ -68,10 +74,22 @@ pub(super) fn ended(tool: Tool, result: &ToolResult, raw: Option<&RawValue>, den
         (Tool::FileChange { edits }, Some(raw)) if status == ToolStatus::Completed => {
             Tool::FileChange { edits: edits.into_iter().map(|edit| changed(edit, raw)).collect() }
         }
+        (Tool::Mcp(call), raw) => Tool::Mcp(called(call, result, raw, status)),
         (tool, _) => tool,
     };
     // An exit code stands only in prose, and how long a tool ran nowhere.
     ToolEnd { status, tool, output, exit_code: None, duration: None }
+}
+
+/// A call with what came of it.
+fn called(call: McpCall, result: &ToolResult, raw: Option<&RawValue>, status: ToolStatus) -> McpCall {
+    match status {
+        ToolStatus::Completed | ToolStatus::Failed => {
+            McpCall { result: mcp::result(raw, result.content(), result.is_error), ..call }
+        }
+        ToolStatus::Declined => McpCall { error: "the call is not allowed; it was not made".to_owned(), ..call },
+        ToolStatus::Incomplete | ToolStatus::Other => call,
+    }
 }
 
 /// All that a command wrote, which the model may see only a part of.

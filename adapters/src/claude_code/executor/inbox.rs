@@ -1,6 +1,8 @@
 //! What an owner does with a line of Claude Code: answers go to what was asked, what the model says and does goes to the Turn that runs
 //! (R-EVT-6), requests are always answered (R-PLC-1).
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::{Asked, Conversation};
@@ -8,6 +10,7 @@ use crate::{
     claude_code::{
         failure::{self, Surroundings},
         functions::{self, Step},
+        mcp::Absent,
         structured,
         wire::{
             self, ControlRequest, ControlResponse, Heard, Init, InputState, Lifecycle, Line, McpContent, SessionState,
@@ -165,9 +168,30 @@ impl Owner<Conversation> {
         if init.session_id != self.native.id {
             return self.fault("it runs another conversation than it was asked for".to_owned()).await;
         }
-        if let Err(difference) = self.native.inventory.check(&init.tools) {
-            self.fault(difference.to_string()).await;
+        let (of_servers, own): (Vec<_>, Vec<_>) =
+            init.tools.iter().cloned().partition(|tool| self.native.mcp.tools.has(tool));
+        if let Err(difference) = self.native.inventory.check(&own) {
+            return self.fault(difference.to_string()).await;
         }
+        if !std::mem::replace(&mut self.native.told_absent, true) {
+            for Absent { label, why } in self.native.mcp.absent.clone() {
+                let message = format!("the MCP server `{label}` is not there: {}", self.cleaner.clean(&why));
+                self.emit(Report::Notice { code: "mcp_unavailable", message }).await;
+            }
+        }
+        self.servers_grew(&of_servers).await;
+    }
+
+    /// A server has tools that it did not have when the process got ready (R-MCP-5): they are taken from the model. Until it is told so, its calls
+    /// of them are refused.
+    async fn servers_grew(&mut self, told: &[String]) {
+        if !Arc::make_mut(&mut self.native.mcp.tools).grow(told) {
+            return;
+        }
+        let tools = Arc::clone(&self.native.mcp.tools);
+        self.ask_for(Asked::Rules, |id| write::request(id, &tools.rules()));
+        let message = "an MCP server has other tools than when the session began; the new ones are not used".to_owned();
+        self.emit(Report::Notice { code: "mcp_tools_changed", message }).await;
     }
 
     /// The Turn cannot go on as it was asked for: it is interrupted at once, and the process goes.
@@ -182,7 +206,8 @@ impl Owner<Conversation> {
     async fn answered(&mut self, response: ControlResponse) {
         match self.native.asked.remove(&response.request_id) {
             Some(Asked::Interrupt) if !response.success => self.feed(Event::InterruptRefused).await,
-            Some(Asked::Interrupt) => {}
+            // Whether they hold is seen in the next inventory, and calls are asked about.
+            Some(Asked::Interrupt | Asked::Rules) => {}
             Some(Asked::Standing) => self.stands(&response).await,
             None => self.skipped.late += 1,
         }
@@ -213,6 +238,9 @@ impl Owner<Conversation> {
         let ControlRequest { request_id, kind } = request;
         let message = match kind {
             wire::Asked::Mcp(message) if message.server == wire::SERVER => message,
+            wire::Asked::Hook(tool) if self.native.mcp.tools.has(&tool) => {
+                return self.decided(&request_id, tool).await;
+            }
             kind => return self.declined(&ControlRequest { request_id, kind }).await,
         };
         let takes_calls = self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.has_started());
@@ -243,12 +271,21 @@ impl Owner<Conversation> {
         }
     }
 
+    /// A tool of a declared server is to be called.
+    async fn decided(&mut self, request_id: &str, tool: String) {
+        if self.native.mcp.tools.allows(&tool) {
+            return self.put(write::let_call(request_id), None);
+        }
+        self.put(write::refuse_call(request_id, "the tool is not one of this session"), None);
+        self.servers_grew(&[tool]).await;
+    }
+
     async fn declined(&mut self, request: &ControlRequest) {
         self.put(write::decline(request), None);
         let what = match &request.kind {
             wire::Asked::Permission => "a permission",
             wire::Asked::Elicitation => "an answer of a person",
-            wire::Asked::Hook => "a hook",
+            wire::Asked::Hook(_) => "a hook",
             wire::Asked::Mcp(_) => "a server that is not there",
             wire::Asked::Other(name) => name,
         };

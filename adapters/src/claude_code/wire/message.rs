@@ -163,6 +163,11 @@ pub(in crate::claude_code) enum ShownPart {
 }
 
 impl ToolResult {
+    /// The content as it came.
+    pub(in crate::claude_code) fn content(&self) -> Option<&RawValue> {
+        self.content.as_deref()
+    }
+
     /// The content; read only where somebody looks at it, since it may be large.
     ///
     /// # Errors

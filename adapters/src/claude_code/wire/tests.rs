@@ -173,6 +173,22 @@ fn what_nobody_can_answer_is_declined() {
 }
 
 #[test]
+fn a_call_that_a_hook_asks_about_is_let_go_on_or_refused() {
+    let request = asked(
+        r#"{"type":"control_request","request_id":"r","request":{"subtype":"hook_callback","callback_id":"mcp","input":{"tool_name":"mcp__a__b","tool_input":{}}}}"#,
+    );
+    assert!(matches!(request.kind, Asked::Hook(tool) if tool == "mcp__a__b"));
+    written(
+        write::let_call("r"),
+        r#"{"type":"control_response","response":{"subtype":"success","request_id":"r","response":{}}}"#,
+    );
+    written(
+        write::refuse_call("r", "no"),
+        r#"{"type":"control_response","response":{"subtype":"success","request_id":"r","response":{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no"}}}}"#,
+    );
+}
+
+#[test]
 fn an_input_is_written_as_it_is() {
     let image = Image { media_type: MediaType::Png, data: Bytes::from_static(b"bytes") };
     written(

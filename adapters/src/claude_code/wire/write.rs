@@ -212,13 +212,37 @@ pub(in crate::claude_code) fn decline(asked: &ControlRequest) -> Result<Bytes, E
             &Deny { behavior: "deny", message: "Permission was not granted: nobody can be asked." },
         ),
         Asked::Elicitation => response(request_id, &Action { action: "decline" }),
-        Asked::Hook => response(request_id, &Empty {}),
+        Asked::Hook(_) => response(request_id, &Empty {}),
         Asked::Mcp(message) => match &message.id {
             Some(id) => mcp_unknown(request_id, id),
             None => mcp_noted(request_id),
         },
         Asked::Other(_) => error(request_id, "not supported by this client"),
     }
+}
+
+/// Refuses the call that a hook asks about. The model reads the text.
+pub(in crate::claude_code) fn refuse_call(request_id: &str, why: &'static str) -> Result<Bytes, EncodeError> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Refusal {
+        hook_specific_output: Decision,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Decision {
+        hook_event_name: &'static str,
+        permission_decision: &'static str,
+        permission_decision_reason: &'static str,
+    }
+    let decision =
+        Decision { hook_event_name: "PreToolUse", permission_decision: "deny", permission_decision_reason: why };
+    response(request_id, &Refusal { hook_specific_output: decision })
+}
+
+/// Lets the call that a hook asks about go on.
+pub(in crate::claude_code) fn let_call(request_id: &str) -> Result<Bytes, EncodeError> {
+    response(request_id, &Empty {})
 }
 
 fn response(request_id: &str, response: &impl Serialize) -> Result<Bytes, EncodeError> {

@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, fs, process};
 
 use thiserror::Error;
 
-use super::stat;
-use crate::native::environment::MARK_VARIABLE;
+use super::{ProcessId, stat};
+use crate::native::{environment::MARK_VARIABLE, served};
 
 /// The process, or one that it descends from, cannot be examined, so nothing is proved and the caller refuses it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -65,6 +65,19 @@ pub fn is_descendant_or_marked(pid: u32, keepers: &BTreeSet<u32>, mark_prefix: &
 
 fn is_marked(environ: &[u8], prefix: &str) -> bool {
     marks(environ).any(|value| value.starts_with(prefix.as_bytes()))
+}
+
+/// Whether a process is a declared MCP server, or of one: its environment says so. One that is between two programs shows none yet, and is taken for
+/// one; whoever asks looks again.
+#[must_use]
+pub fn is_of_server(process: ProcessId) -> bool {
+    let entry =
+        |entry: &[u8]| entry.strip_prefix(served::VARIABLE.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+    match fs::read(format!("/proc/{}/environ", process.pid)) {
+        Ok(environ) if environ.is_empty() => stat::changes_program(process.pid),
+        Ok(environ) => environ.split(|byte| *byte == 0).any(entry),
+        Err(_) => false,
+    }
 }
 
 /// The values of the mark's variable in an environment as `/proc` shows it. There may be several.

@@ -165,3 +165,27 @@ fn a_process_that_is_gone_cannot_be_examined() {
     let error = is_descendant_or_marked(pid, &BTreeSet::new(), "").unwrap_err();
     assert_eq!((error.pid, error.at, error.what), (pid, pid, "status"));
 }
+
+#[test]
+fn a_declared_server_is_known_by_its_variable_and_spared_with_what_it_starts() {
+    let start = |variable: Option<&str>| {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "sleep 600 & echo ready; wait"]).env_clear().env("PATH", "/usr/bin:/bin");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(variable) = variable {
+            command.env(variable, "tickets");
+        }
+        let mut child = command.spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+        Shell(child)
+    };
+    let is_one = |shell: &Shell| {
+        let own = stat::read(shell.pid()).unwrap().id();
+        descendants(shell.pid()).into_iter().chain([own]).all(is_of_server)
+    };
+    assert!(is_one(&start(Some(crate::native::served::VARIABLE))));
+    for other in [None, Some("RUNTIME_BRIDGE_MCP_ARGUMENT_0"), Some("XRUNTIME_BRIDGE_MCP")] {
+        assert!(!is_one(&start(other)), "{other:?}");
+    }
+}

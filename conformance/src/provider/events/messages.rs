@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Ending, Item, Response, event, flat, fresh};
 use crate::provider::protocol::{messages_error, told};
-use crate::provider::request::Request;
+use crate::provider::request::{FOREIGN, Request};
 use crate::script::provider::{Call, Complete, CustomCall, Reasoning, Search, Shell, Text, Usage};
 
 /// How many characters of a call's arguments stand in one delta at least.
@@ -135,9 +135,11 @@ pub(super) fn thinking(index: usize, reasoning: &Reasoning) -> Item {
 /// A call: begun with an empty input, then the text of its arguments in pieces. The name is that under which the
 /// request declares it.
 pub(super) fn call(index: usize, call: &Call, request: &Request) -> Item {
-    let named = |namespace: &String| format!("mcp__{namespace}__{}", call.name);
+    let named = |namespace: &String| format!("{FOREIGN}{namespace}__{}", call.name);
     let declared = || request.function(&call.name).map(|tool| tool.wire.clone());
-    let name = call.namespace.as_ref().map(named).or_else(declared).unwrap_or_else(|| call.name.clone());
+    let hidden = || request.hidden(&call.name).map(|(server, name)| format!("{FOREIGN}{server}__{name}"));
+    let name = call.namespace.as_ref().map(named).or_else(declared).or_else(hidden);
+    let name = name.unwrap_or_else(|| call.name.clone());
     tool_use(index, &name, &call.arguments, call.call_id.clone())
 }
 

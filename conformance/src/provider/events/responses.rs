@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{event, flat, fresh};
-use crate::provider::request::Request;
+use crate::provider::request::{FOREIGN, Request};
 use crate::script::provider::{Call, Complete, CustomCall, Failed, Incomplete, Reasoning, Search, Shell, Text, Usage};
 
 /// The first event of every response.
@@ -118,9 +118,13 @@ pub(super) fn reasoning(index: usize, reasoning: &Reasoning) -> Vec<String> {
 pub(super) fn call(index: usize, call: &Call, request: &Request) -> Vec<String> {
     let id = fresh("fc");
     let call_id = call.call_id.clone().unwrap_or_else(|| fresh("call"));
-    let declared = || request.function(&call.name).and_then(|tool| tool.namespace.clone());
-    let mut item = json!({"type": "function_call", "id": id, "call_id": call_id, "name": call.name, "arguments": ""});
-    if let Some(namespace) = call.namespace.clone().or_else(declared) {
+    let declared = request.function(&call.name).filter(|_| call.namespace.is_none());
+    let hidden = request.hidden(&call.name).filter(|_| call.namespace.is_none());
+    let name = declared.map(|tool| &*tool.name).or(hidden.map(|(_, name)| name)).unwrap_or(&call.name);
+    let namespace =
+        declared.and_then(|tool| tool.namespace.clone()).or(hidden.map(|(server, _)| format!("{FOREIGN}{server}")));
+    let mut item = json!({"type": "function_call", "id": id, "call_id": call_id, "name": name, "arguments": ""});
+    if let Some(namespace) = call.namespace.clone().or(namespace) {
         item["namespace"] = json!(namespace);
     }
     let begun = added(index, &item);
@@ -199,6 +203,23 @@ mod tests {
         assert_eq!(data(&events[0])["item"]["arguments"], "");
         assert_eq!(data(&events[1])["item"]["arguments"], arguments);
         assert!(item(3, "{\"n\":\n1.0}")[1].contains(r#""item":{"n": 1.0}"#));
+    }
+
+    #[test]
+    fn a_tool_of_a_server_is_called_in_its_namespace() {
+        let tools = json!([{"type":"namespace","name":"mcp__tickets","tools":[{"type":"function","name":"search"}]}]);
+        let request = Request::responses(&json!({ "tools": tools }).to_string());
+        assert_eq!(request.tools[0].full_name(), "tickets.search");
+        let named = |name: &str, namespace: Option<&str>| {
+            let call = Call { name: name.into(), namespace: namespace.map(Into::into), ..Call::default() };
+            let item = data(&super::call(0, &call, &request)[1])["item"].clone();
+            (item["name"].clone(), item["namespace"].clone())
+        };
+        let want = (json!("search"), json!("mcp__tickets"));
+        for (name, namespace) in [("search", None), ("tickets.search", None), ("search", Some("mcp__tickets"))] {
+            assert_eq!(named(name, namespace), want, "{name}");
+        }
+        assert_eq!(named("builds.list", None), (json!("list"), json!("mcp__builds")));
     }
 
     #[test]

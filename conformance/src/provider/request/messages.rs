@@ -3,11 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Input, Request, Tool};
+use super::{FOREIGN, Input, Request, Tool};
 use crate::provider::protocol::Protocol;
-
-/// The prefix of tools that come from elsewhere.
-const FOREIGN: &str = "mcp__";
 
 /// The server that holds the application's functions.
 const FUNCTIONS: &str = "functions";

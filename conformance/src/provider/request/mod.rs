@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use super::protocol::Protocol;
 
+/// What stands before the name of a server: in the name of a tool itself, or in its namespace.
+pub(super) const FOREIGN: &str = "mcp__";
+
 /// One request, as far as an answer or a test depends on it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Request {
@@ -88,9 +91,15 @@ impl Request {
             .or_else(|| tools().find(|tool| tool.name == name || tool.wire == name))
             .or_else(|| {
                 let (namespace, name) = name.rsplit_once('.')?;
-                tools().find(|tool| tool.name == name && tool.namespace.as_deref() == Some(namespace))
+                tools().find(|tool| tool.name == name && tool.server() == Some(namespace))
             })
             .or_else(|| tools().filter(own).find(|tool| self.protocol == Protocol::Messages && tool.name == plain))
+    }
+
+    /// Server and tool of `server.tool`, where the request offers none of this name: a Harness may hide tools of servers until they are searched
+    /// for, and run them all the same.
+    pub(super) fn hidden<'a>(&self, name: &'a str) -> Option<(&'a str, &'a str)> {
+        if self.tool(name).is_some() { None } else { name.split_once('.') }
     }
 
     /// The same for a function.
@@ -121,9 +130,14 @@ impl Request {
 }
 
 impl Tool {
+    /// Where it comes from, without what a Harness puts before the name of a server.
+    fn server(&self) -> Option<&str> {
+        self.namespace.as_deref().map(|namespace| namespace.strip_prefix(FOREIGN).unwrap_or(namespace))
+    }
+
     /// The name that tells it from all others.
     pub(super) fn full_name(&self) -> String {
-        match &self.namespace {
+        match self.server() {
             Some(namespace) => format!("{namespace}.{}", self.name),
             None => self.name.clone(),
         }

@@ -1,0 +1,342 @@
+//! Declared MCP servers (R-MCP-1 to R-MCP-6). Claude Code connects to them, lists their tools and calls them; the bridge names the servers through its
+//! input, looks what came of it, and says which tools may be used.
+//!
+//! - They are named by `mcp_set_servers`, which waits for the connections: nothing of them is in an argument or a file, and it puts no value of a
+//!   variable in place of `${…}` in what starts a process.
+//! - Which tools may be used is said by rules of permission: a tool that is denied is not offered either.
+//! - A process is started by the keeper's program, which takes Claude Code's own variables away (see [`stdio`]).
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
+
+use secrecy::ExposeSecret as _;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::wire::{SERVER, lossy_option};
+use crate::{
+    admission::refused,
+    harness::{Launch, McpCall, McpServer, McpTransport, NotAdmitted},
+};
+
+mod stdio;
+
+/// What the names of all MCP tools begin with.
+const PREFIX: &str = "mcp__";
+/// What stands between the name of a server and that of its tool.
+const BETWEEN: &str = "__";
+
+/// The callback that decides about calls of MCP tools.
+pub(super) const CALLBACK: &str = "mcp";
+
+/// The name of a tool as the model has it: Claude Code takes a `_` for every UTF-16 unit that is not allowed in one.
+fn native_name(label: &str, tool: &str) -> String {
+    let allowed = |unit: u16| {
+        let one = u8::try_from(unit).ok().map(char::from);
+        one.filter(|one| one.is_ascii_alphanumeric() || matches!(one, '_' | '-')).unwrap_or('_')
+    };
+    let tool: String = tool.encode_utf16().map(allowed).collect();
+    format!("{PREFIX}{label}{BETWEEN}{tool}")
+}
+
+/// Checks that the tools of no two servers could be taken for each other's, whatever they are called: Claude Code tells a tool's server by what its
+/// name begins with.
+pub(super) fn labels(servers: &[McpServer]) -> Result<(), NotAdmitted> {
+    for (index, server) in servers.iter().enumerate() {
+        let is_below = |other: &str| server.label.strip_prefix(other).is_some_and(|rest| rest.starts_with(BETWEEN));
+        let others = servers.iter().map(|other| other.label.as_str());
+        if let Some(other) = others.chain([SERVER]).find(|other| is_below(other)) {
+            let message =
+                format!("begins with the label {other} and {BETWEEN}, so claude_code could not tell their tools apart");
+            return Err(refused(format!("tools.mcp_servers[{index}].label"), message));
+        }
+    }
+    Ok(())
+}
+
+/// The request `mcp_set_servers`. It has secrets in it, so it cannot be shown.
+#[derive(Serialize)]
+pub(super) struct SetServers<'a> {
+    subtype: &'static str,
+    servers: BTreeMap<&'a str, Server<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Server<'a> {
+    Http { url: &'a str, headers: BTreeMap<&'a str, Cow<'a, str>> },
+    Stdio { command: &'a str, args: [&'static str; 1], env: BTreeMap<String, String> },
+}
+
+/// The text that Claude Code would put something else in place of.
+const EXPANSION: &str = "${";
+
+/// Names the servers of a launch to Claude Code, but those that are `absent`.
+///
+/// # Errors
+/// A text for a person where one cannot be named.
+pub(super) fn set_servers<'a>(
+    launch: &'a Launch,
+    keeper: &'a Path,
+    absent: &[Absent],
+) -> Result<SetServers<'a>, String> {
+    let mut servers = BTreeMap::new();
+    for server in &launch.configuration.mcp_servers {
+        let label = server.label.as_str();
+        if absent.iter().any(|absent| absent.label == label) {
+            continue;
+        }
+        let named = match &server.transport {
+            McpTransport::Http { url, headers, .. } => http(launch, label, url, headers)?,
+            McpTransport::Stdio { command, args, env_vars, .. } => Server::Stdio {
+                command: keeper.to_str().ok_or("the path of the keeper is not UTF-8")?,
+                args: [stdio::MODE],
+                env: stdio::environment(label, command, args, env_vars, &launch.mcp_variables)?,
+            },
+        };
+        servers.insert(label, named);
+    }
+    Ok(SetServers { subtype: "mcp_set_servers", servers })
+}
+
+fn http<'a>(
+    launch: &'a Launch,
+    label: &str,
+    url: &'a str,
+    headers: &'a [(String, String)],
+) -> Result<Server<'a>, String> {
+    let mut sent: BTreeMap<&str, Cow<'_, str>> =
+        headers.iter().map(|(name, value)| (name.as_str(), value.into())).collect();
+    // A blank one keeps Claude Code from looking for a login of its own (R-MCP-6).
+    let authorization = match launch.mcp_bearers.get(label) {
+        Some(bearer) => format!("Bearer {}", bearer.expose_secret()).into(),
+        None => "".into(),
+    };
+    sent.insert("Authorization", authorization);
+    // An admission refuses it in what it sees; a bearer it does not see.
+    if url.contains(EXPANSION) || sent.values().any(|value| value.contains(EXPANSION)) {
+        return Err(format!(
+            "the MCP server `{label}` has {EXPANSION} in its address, a header or its bearer, which claude_code would replace"
+        ));
+    }
+    Ok(Server::Http { url, headers: sent })
+}
+
+/// The request `mcp_status`. Its answer has headers and variables in it, so nothing of it is told but what [`Status`] reads.
+#[derive(Serialize)]
+pub(super) struct AskStatus {
+    subtype: &'static str,
+}
+
+/// How the servers stand.
+pub(super) const ASK_STATUS: AskStatus = AskStatus { subtype: "mcp_status" };
+
+/// The answer to `mcp_status`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    mcp_servers: Vec<ServerStatus>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ServerStatus {
+    name: String,
+    status: String,
+    #[serde(default, deserialize_with = "lossy_option")]
+    error: Option<String>,
+    #[serde(default)]
+    tools: Vec<NamedTool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedTool {
+    name: String,
+}
+
+/// A server that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Absent {
+    /// Its label.
+    pub(super) label: String,
+    /// Claude Code's own text, as it came.
+    pub(super) why: String,
+}
+
+/// What Claude Code writes before the body of an answer that it did not like.
+const ANSWERED: &str = "Error POSTing to endpoint";
+
+impl Absent {
+    fn new(label: &str, status: Option<&ServerStatus>) -> Self {
+        let why = match status {
+            Some(ServerStatus { error: Some(error), .. }) if error.starts_with(ANSWERED) => {
+                "it refused the request".to_owned()
+            }
+            Some(ServerStatus { error: Some(error), .. }) => error.clone(),
+            Some(ServerStatus { status, .. }) => format!("it is {status}"),
+            None => "claude does not know it".to_owned(),
+        };
+        Self { label: label.to_owned(), why }
+    }
+}
+
+/// The declared servers of a conversation.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    pub(super) tools: Arc<Tools>,
+    /// Those that are not there.
+    pub(super) absent: Vec<Absent>,
+}
+
+/// The tools of the declared servers, as they were when the process got ready: whatever becomes of a server's list, no other tool is used (R-MCP-5).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tools {
+    labels: Vec<String>,
+    /// By the name that the model has.
+    known: BTreeMap<String, Known>,
+    /// Names of tools that came later.
+    grown: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    label: String,
+    tool: String,
+    is_allowed: bool,
+}
+
+impl Tools {
+    /// What came of naming the servers, with those that are not there.
+    ///
+    /// # Errors
+    /// A text for a person where a required server is not there (R-PRE-5), or where two tools have one native name (R-MCP-5).
+    pub(super) fn of(servers: &[McpServer], told: &Status) -> Result<(Self, Vec<Absent>), String> {
+        let mut tools = Self::default();
+        let mut absent = Vec::new();
+        for server in servers {
+            let label = &server.label;
+            tools.labels.push(label.clone());
+            let status = told.mcp_servers.iter().find(|status| status.name == *label);
+            let Some(status) = status.filter(|status| status.status == "connected") else {
+                let missing = Absent::new(label, status);
+                if server.required {
+                    return Err(format!("the required MCP server `{label}` is not there: {}", missing.why));
+                }
+                absent.push(missing);
+                continue;
+            };
+            for NamedTool { name: tool } in &status.tools {
+                let is_allowed = server.allowed_tools.as_ref().is_none_or(|allowed| allowed.contains(tool));
+                let native = native_name(label, tool);
+                let known = Known { label: label.clone(), tool: tool.clone(), is_allowed };
+                if let Some(other) = tools.known.insert(native.clone(), known) {
+                    return Err(format!(
+                        "the tools {:?} and {tool:?} of the MCP server `{label}` have one name for the model, {native}",
+                        other.tool
+                    ));
+                }
+            }
+        }
+        Ok((tools, absent))
+    }
+
+    /// Whether a tool of this name is of a declared server.
+    pub(super) fn has(&self, native: &str) -> bool {
+        self.server_of(native).is_some()
+    }
+
+    /// Whether the model may use the tool.
+    pub(super) fn allows(&self, native: &str) -> bool {
+        self.known.get(native).is_some_and(|known| known.is_allowed)
+    }
+
+    /// Takes note of tools that came later; true when there are new ones among them.
+    pub(super) fn grow<'a>(&mut self, told: impl IntoIterator<Item = &'a String>) -> bool {
+        let before = self.grown.len();
+        let more = told.into_iter().filter(|tool| self.has(tool) && !self.allows(tool)).cloned().collect::<Vec<_>>();
+        self.grown.extend(more);
+        self.grown.len() > before
+    }
+
+    /// The request that says which tools may be used. It takes the place of the one before.
+    pub(super) fn rules(&self) -> ApplySettings<'_> {
+        let names = |allowed| {
+            let these = self.known.iter().filter(move |(_, known)| known.is_allowed == allowed);
+            these.map(|(name, _)| name.as_str())
+        };
+        let (allow, deny) =
+            (names(true).collect(), names(false).chain(self.grown.iter().map(String::as_str)).collect());
+        let settings = Settings { permissions: Permissions { allow, deny } };
+        ApplySettings { subtype: "apply_flag_settings", settings }
+    }
+
+    /// What decides about calls, for `initialize`: what the names of the tools begin with.
+    pub(super) fn matcher(servers: &[McpServer]) -> String {
+        let labels: Vec<_> = servers.iter().map(|server| server.label.as_str()).collect();
+        format!("{PREFIX}({}){BETWEEN}.*", labels.join("|"))
+    }
+
+    /// A call under its original names; none when it is of no declared server.
+    pub(super) fn call(&self, native: &str, arguments: Option<&RawValue>) -> Option<McpCall> {
+        let (server, rest) = self.server_of(native)?;
+        let tool = self.known.get(native).map_or(rest, |known| &known.tool);
+        let arguments = arguments.map(|raw| raw.get().to_owned()).unwrap_or_default();
+        Some(McpCall {
+            server: server.to_owned(),
+            tool: tool.to_owned(),
+            arguments,
+            result: None,
+            error: String::new(),
+        })
+    }
+
+    fn server_of<'a>(&'a self, native: &'a str) -> Option<(&'a str, &'a str)> {
+        let rest = native.strip_prefix(PREFIX)?;
+        let of = |label: &'a String| Some((label.as_str(), rest.strip_prefix(label.as_str())?.strip_prefix(BETWEEN)?));
+        self.known
+            .get(native)
+            .map(|known| (known.label.as_str(), known.tool.as_str()))
+            .or_else(|| self.labels.iter().find_map(of))
+    }
+}
+
+/// The request `apply_flag_settings`, with rules of permission.
+#[derive(Serialize)]
+pub(super) struct ApplySettings<'a> {
+    subtype: &'static str,
+    settings: Settings<'a>,
+}
+
+#[derive(Serialize)]
+struct Settings<'a> {
+    permissions: Permissions<'a>,
+}
+
+#[derive(Serialize)]
+struct Permissions<'a> {
+    allow: Vec<&'a str>,
+    deny: Vec<&'a str>,
+}
+
+/// The result of a call as JSON: what Claude Code tells beside what its model reads, where it tells it.
+pub(super) fn result(raw: Option<&RawValue>, content: Option<&RawValue>, is_error: bool) -> Option<String> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wrapped<'a> {
+        content: &'a RawValue,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        is_error: Option<bool>,
+    }
+    // Of a failure it tells a text of its own.
+    if let Some(raw) = raw.filter(|raw| !is_error && raw.get().starts_with('{')) {
+        return Some(raw.get().to_owned());
+    }
+    let content = raw.filter(|raw| !is_error && raw.get().starts_with('[')).or(content)?;
+    serde_json::to_string(&Wrapped { content, is_error: is_error.then_some(true) }).ok()
+}
+
+#[cfg(test)]
+mod tests;
