@@ -127,7 +127,7 @@ fn a_bearer_is_put_in_by_the_gateway_and_can_be_swapped(harness: Harness) {
         let without = session.prepare(configuration.clone(), credentials(BEARER)[..1].to_vec()).await;
         refusal(without, Reason::InvalidRequest).at("credentials").says("`mcp:tickets` is needed").hides(BEARER);
         let unasked = session.prepare(rig.configuration(Vec::new()), credentials(BEARER)).await;
-        refusal(unasked, Reason::InvalidRequest).at("credentials").hides(BEARER);
+        refusal(unasked, Reason::InvalidRequest).at("credentials[1].name").hides(BEARER);
         let plain = served_by([bearer(http_server(LABEL, "http://127.0.0.1:9/mcp"))], rig.configuration(Vec::new()));
         let plain = session.prepare(plain, credentials(BEARER)).await;
         refusal(plain, Reason::UnsupportedConfiguration).says("allow_origins").hides(BEARER);

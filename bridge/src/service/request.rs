@@ -99,6 +99,7 @@ pub(crate) fn prepare(
         return Err(Refusal::invalid("configuration.harness_config", "native settings have at most 16 KiB"));
     }
     let resume = of.resume.map(|resume| id(resume.native_session_id, "resume.native_session_id")).transpose()?;
+    let names: Vec<_> = of.credentials.iter().map(|credential| credential.name.clone()).collect();
     let Credentials { model: core_key, mcp } = credentials(of.credentials)?;
     let (provider, key) = match wire.provider.ok_or_else(|| missing("configuration.provider"))? {
         v1::execution_configuration::Provider::ModelProvider(named) => (model_provider(named, guard)?, core_key),
@@ -126,7 +127,7 @@ pub(crate) fn prepare(
         mcp_servers: tools.mcp_servers,
         controls: tools.controls,
     };
-    check_credentials(&configuration, &mcp)?;
+    check_credentials(&configuration, &names)?;
     let credentials = Credentials { model: key, mcp };
     Ok(PrepareRequest { preparation_id, configuration, on_workspace, credentials, resume })
 }

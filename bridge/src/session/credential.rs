@@ -229,16 +229,22 @@ fn bearers(configuration: &Configuration) -> impl Iterator<Item = &str> {
     configuration.mcp_servers.iter().filter(takes).map(|server| server.label.as_str())
 }
 
-/// Checks that every server that takes a bearer has one, and that nothing else is given.
-pub(crate) fn check(configuration: &Configuration, given: &BTreeMap<String, SecretString>) -> Answer<()> {
-    if let Some(label) = bearers(configuration).find(|label| !given.contains_key(*label)) {
-        let text =
-            format!("the MCP server `{label}` is declared with a bearer, so the credential `mcp:{label}` is needed");
+/// Checks that every server that takes a bearer has one, and that nothing else is given: by the names of the credentials, in their order.
+pub(crate) fn check(configuration: &Configuration, names: &[String]) -> Answer<()> {
+    let label = |name: &str| name.strip_prefix("mcp:").map(str::to_owned);
+    if let Some(missing) =
+        bearers(configuration).find(|of| !names.iter().any(|name| label(name).as_deref() == Some(of)))
+    {
+        let text = format!(
+            "the MCP server `{missing}` is declared with a bearer, so the credential `mcp:{missing}` is needed"
+        );
         return Err(Refusal::invalid("credentials", text));
     }
-    match given.keys().all(|label| bearers(configuration).any(|declared| declared == label)) {
-        true => Ok(()),
-        false => Err(unwanted("credentials")),
+    let is_unwanted =
+        |name: &String| label(name).is_some_and(|label| !bearers(configuration).any(|declared| declared == label));
+    match names.iter().position(is_unwanted) {
+        Some(index) => Err(unwanted(&format!("credentials[{index}].name"))),
+        None => Ok(()),
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Slot {
     /// Nothing.
     Empty,
     /// A task starts an Executor.
-    Preparing(Preparing),
+    Preparing(Box<Preparing>),
     /// An Executor that serves Turns, or is closing.
     Live(Box<Live>),
     /// Native work is left that could not be ended.

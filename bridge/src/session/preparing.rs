@@ -280,7 +280,7 @@ impl Owner {
             internal: self.internal.clone(),
         };
         let task = tasks::spawn(&self.shared.tracker, tasks::Kind::Preparation, work.run());
-        self.slot = Slot::Preparing(Preparing {
+        self.slot = Slot::Preparing(Box::new(Preparing {
             executor_id: executor_id.clone(),
             configuration,
             access,
@@ -288,7 +288,7 @@ impl Owner {
             supports,
             give_up,
             task,
-        });
+        }));
         let revision = match self.preparations.find(&id, content)? {
             Some(found) => {
                 let revision = found.revision + 1;
