@@ -2,6 +2,7 @@
 
 use conformance::for_each_harness;
 use conformance::mcp::{Script, Server};
+use conformance::provider::Recorded;
 use conformance::rig::{
     Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, bearer, called_by, calling, files_with, http_server, nowhere,
     refusal, scenario, served_by,
@@ -29,7 +30,22 @@ fn credentials(bearer: &str) -> Vec<v1::Credential> {
 }
 
 fn echoes(text: &str) -> String {
-    calling("echo", &json!({ "text": text }))
+    calling("tickets.echo", &json!({ "text": text }))
+}
+
+/// The tools of the server that the model knows of: Claude Code has it search for them.
+fn known_of(harness: Harness, request: &Recorded) -> Vec<String> {
+    match harness {
+        Harness::Codex => called_by(request, LABEL),
+        Harness::ClaudeCode => {
+            let prefix = format!("mcp__{LABEL}__");
+            let announced = request.announced();
+            let mut names: Vec<_> =
+                announced.iter().filter_map(|tool| tool.strip_prefix(&prefix).map(str::to_owned)).collect();
+            names.sort();
+            names
+        }
+    }
 }
 
 /// A call of `echo` as it has to be seen.
@@ -80,7 +96,7 @@ fn the_model_has_the_allowed_tools_and_calls_them(harness: Harness) {
             let ready = rig.prepare(&session, configuration).await?;
             let seen = rig.turn_with(&session, &ready, turn_id, turn_id).await?;
             let request = rig.provider.model_requests().into_iter().rfind(|request| request.body.contains(turn_id));
-            let offered = request.map(|request| called_by(&request, LABEL)).unwrap_or_default();
+            let offered = request.map(|request| known_of(harness, &request)).unwrap_or_default();
             match allowed {
                 Some(_) => assert_eq!(offered, want),
                 None => assert!(want.iter().all(|tool| offered.iter().any(|one| one == tool)), "{offered:?}"),

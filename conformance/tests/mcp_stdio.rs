@@ -43,7 +43,7 @@ fn a_server_has_its_variables_and_no_others(harness: Harness) {
         let session = rig.session().await?;
         let mut pids = Vec::new();
         for turn_id in ["t-1", "t-2"] {
-            rig.provider.script(&calling("environment", &json!({})))?;
+            rig.provider.script(&calling("local.environment", &json!({})))?;
             let ready = rig.prepare(&session, configuration.clone()).await?;
             session.start(&ready, turn_id, text_input("look")).await?;
             let seen = Observed::default().to_the_end(&mut session.turn_events(turn_id)).await?;
