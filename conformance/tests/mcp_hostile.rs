@@ -120,7 +120,11 @@ fn an_optional_server_that_never_lists_is_told_of(harness: Harness) {
         let seen = rig.turn_with(&session, &ready, "t-1", "hello").await?;
         seen.completed()?;
         let notices = seen.notices("mcp_unavailable");
-        anyhow::ensure!(notices.len() == 1 && notices[0].contains(LABEL), "{notices:?}");
+        match harness {
+            Harness::Codex => anyhow::ensure!(notices.len() == 1 && notices[0].contains(LABEL), "{notices:?}"),
+            // docs/deviations.md: it says that the server is connected, and has no tools.
+            Harness::ClaudeCode => assert_eq!(notices, [""; 0]),
+        }
         assert_eq!(called_by(&rig.provider.model_requests()[0], LABEL), [""; 0]);
         Ok(())
     });
