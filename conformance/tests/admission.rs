@@ -1,6 +1,8 @@
 //! Public JSON through the daemon's own `Admit`: every case of the table has its outcome there too, and what is admitted is taken by a preparation of the
 //! same daemon, or refused for what it lacks, and for nothing else.
 
+use std::collections::BTreeMap;
+
 use conformance::for_each_harness;
 use conformance::rig::{Harness, MODEL_KEY, Rig, Setup, nowhere, refusal, scenario};
 use proto::v1::{self, Reason, admit_response::Outcome};
@@ -77,16 +79,6 @@ struct Provider {
     token_limits: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Document {
-    tools: Option<Box<RawValue>>,
-    text: Option<Box<RawValue>>,
-    reasoning: Option<Box<RawValue>>,
-    service_tier: Option<Box<RawValue>>,
-    multi_agent: Option<Box<RawValue>>,
-}
-
 impl Case {
     fn expected(&self, harness: Harness, placement: &str) -> Option<&str> {
         let kind = harness.kind();
@@ -104,23 +96,23 @@ impl Case {
     }
 
     /// The request for a Session, of these texts.
-    fn request(&self, harness: Harness, placement: &str, directory: &str) -> v1::AdmitRequest {
-        let of = |text: Option<Box<RawValue>>| {
-            let text = text.as_deref().map(RawValue::get)?;
+    fn request(&self, harness: Harness, placement: &str, directory: &str) -> anyhow::Result<v1::AdmitRequest> {
+        let text = self.document.as_deref().map_or("{}", RawValue::get);
+        // An absent member and null are two things.
+        let members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)?;
+        let of = |name: &str| {
+            let text = members.get(name)?.get();
             Some(text.replace(DIRECTORY, directory).replace(SERVER.0, SERVER.1).into_bytes())
         };
-        // An absent member and null are two things, which serde tells apart by the text alone.
-        let text = self.document.as_deref().map_or("{}", RawValue::get);
-        let Document { tools, text, reasoning, service_tier, multi_agent } = serde_json::from_str(text).unwrap();
         let usual = if placement == "none" { "none" } else { "self_hosted" };
-        v1::AdmitRequest {
+        Ok(v1::AdmitRequest {
             harness: harness.kind().into(),
             purpose: v1::AdmitPurpose::Session.into(),
-            tools: self.raw.clone().map(String::into_bytes).or_else(|| of(tools)),
-            text: of(text),
-            reasoning: of(reasoning),
-            service_tier: of(service_tier),
-            multi_agent: of(multi_agent),
+            tools: self.raw.clone().map(String::into_bytes).or_else(|| of("tools")),
+            text: of("text"),
+            reasoning: of("reasoning"),
+            service_tier: of("service_tier"),
+            multi_agent: of("multi_agent"),
             environment: Some(v1::AdmitEnvironment {
                 r#type: self.environment.r#type.clone().unwrap_or_else(|| usual.into()),
                 directory: directory.into(),
@@ -133,12 +125,12 @@ impl Case {
                 token_limits: self.provider.token_limits,
             }),
             harness_config: self.harness_config.clone(),
-        }
+        })
     }
 }
 
-fn cases() -> Vec<Case> {
-    serde_json::from_str(CASES).unwrap()
+fn cases() -> anyhow::Result<Vec<Case>> {
+    Ok(serde_json::from_str(CASES)?)
 }
 
 /// An outcome as the table writes it, and its words.
@@ -162,10 +154,10 @@ fn every_case_has_its_outcome(harness: Harness) {
     scenario("admission_table", &["R-API-5", "R-MCP-1", "R-CAP-6"], Setup::outer().of(harness), async |rig| {
         let client = rig.client().await?;
         let mut judged = 0;
-        for case in cases() {
+        for case in cases()? {
             for placement in ["none", "workspace"] {
                 let Some(expected) = case.expected(harness, placement) else { continue };
-                let request = case.request(harness, placement, DIRECTORY);
+                let request = case.request(harness, placement, DIRECTORY)?;
                 let save = v1::AdmitRequest {
                     purpose: v1::AdmitPurpose::Save.into(),
                     harness: String::new(),
@@ -201,12 +193,12 @@ fn what_is_admitted_is_prepared(harness: Harness) {
     scenario("admission_prepared", &["R-CAP-6", "R-PRE-1", "R-PRE-6"], Setup::outer().of(harness), async |rig| {
         let (client, directory) = (rig.client().await?, rig.workspace().to_string_lossy().into_owned());
         let mut prepared = 0;
-        for case in cases().into_iter().filter(|case| PREPARED.contains(&case.row.as_str())) {
+        for case in cases()?.into_iter().filter(|case| PREPARED.contains(&case.row.as_str())) {
             for placement in ["workspace", "none"] {
                 if case.expected(harness, placement) != Some("ok") {
                     continue;
                 }
-                let answer = client.admit(case.request(harness, placement, &directory)).await?;
+                let answer = client.admit(case.request(harness, placement, &directory)?).await?;
                 let Some(Outcome::Admitted(admitted)) = answer.outcome else { panic!("{}: rejected", case.row) };
                 prepare(rig, placement, admitted.tools.unwrap_or_default(), &case.row).await?;
                 prepared += 1;

@@ -111,14 +111,19 @@ impl Case {
             (Some(document), _) => document.get().to_owned(),
             (None, raw) => raw.clone().unwrap_or_default(),
         };
-        if shown == "{}" {
-            shown = match (&self.environment, &self.provider) {
-                (
-                    Environment { r#type: None, network, packages: false },
-                    Provider { of_session: None, protocol: None, .. },
-                ) if network.is_empty() => self.harness_config.clone(),
-                (environment, provider) => format!("{environment:?} {provider:?}"),
-            };
+        let Environment { r#type, network, packages } = &self.environment;
+        let Provider { of_session, protocol, .. } = &self.provider;
+        let more = [
+            r#type.as_ref().map(|of| format!("environment.type = {of}")),
+            (!network.is_empty()).then(|| format!("environment.network = {network}")),
+            packages.then(|| "environment.packages.system is not empty".into()),
+            of_session.map(|of| format!("a provider of the Session = {of}")),
+            protocol.as_ref().map(|of| format!("model_provider.protocol = {of}")),
+            (!self.harness_config.is_empty()).then(|| format!("harness_config = {}", self.harness_config)),
+        ];
+        let more: Vec<_> = more.into_iter().flatten().collect();
+        if !more.is_empty() {
+            shown = more.join(", ");
         }
         let cut: String = shown.chars().take(120).collect();
         let cut = if cut.len() < shown.len() { format!("{cut}…") } else { cut };
@@ -332,6 +337,24 @@ fn invalid_bytes_have_their_place() {
     let texts = Texts { text: Some(b"{\"verbosity\":\"\xff\"}"), ..Texts::default() };
     let rejection = admit(&texts, None, &is_tls).unwrap_err();
     assert_eq!(rejection.message, "text: is not UTF-8 at line 1, column 15");
+}
+
+#[test]
+fn what_is_large_takes_no_more_than_its_length() {
+    // Where anything looked at everything for each of them, this would not end.
+    let server = |index: usize| {
+        format!(r#"{{"type":"mcp","server_label":"s{index}","transport":{{"type":"http","server_url":"https://h"}}}}"#)
+    };
+    let servers: Vec<_> = (0..60_000).map(server).collect();
+    let functions: Vec<_> = (0..60_000)
+        .map(|index| format!(r#"{{"type":"function","name":"f{index}","description":"","parameters":{{}}}}"#))
+        .collect();
+    let wide: Vec<_> = (0..300_000).map(|index| format!(r#""m{index}":1"#)).collect();
+    let wide = format!(r#"{{"type":"function","name":"w","description":"","parameters":{{{}}}}}"#, wide.join(","));
+    let tools = format!("[{},{},{wide}]", servers.join(","), functions.join(","));
+    let texts = Texts { tools: Some(tools.as_bytes()), ..Texts::default() };
+    let admitted = admit(&texts, Some(&selection("codex", "none")), &is_tls).unwrap().tools.unwrap();
+    assert_eq!((admitted.mcp_servers.len(), admitted.functions.len()), (60_000, 60_001));
 }
 
 /// JSON that is like the documents of applications, and JSON that is like none.
