@@ -13,7 +13,7 @@ for_each_harness!(every_case_has_its_outcome, what_is_admitted_is_prepared);
 
 const CASES: &str = include_str!("admission/cases.json");
 /// The workspace of the cases.
-const DIRECTORY: &str = "/work/space";
+const DIRECTORY: &str = "/srv/space";
 /// The server of the cases, and one that refuses at once.
 const SERVER: (&str, &str) = ("https://mcp.example.com/mcp", "https://127.0.0.1:9/mcp");
 

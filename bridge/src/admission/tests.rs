@@ -17,7 +17,7 @@ use super::{Admitted, Rejection, Selection, Texts, admit, file};
 /// Set to write the page anew.
 const WRITE: &str = "RUNTIME_BRIDGE_WRITE_ADMISSION_REPORT";
 const CASES: &str = include_str!("../../../conformance/tests/admission/cases.json");
-const DIRECTORY: &str = "/work/space";
+const DIRECTORY: &str = "/srv/space";
 
 /// One row of the table, or a part of one.
 #[derive(Debug, Deserialize)]
@@ -373,7 +373,7 @@ fn document() -> impl Strategy<Value = String> {
         Just("\"\""),
         Just("\"a.b\""),
         Just("\"https://h/${x}\""),
-        Just("\"/work/space\""),
+        Just("\"/srv/space\""),
         Just("null"),
         Just("true"),
         Just("false"),
