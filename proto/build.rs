@@ -27,7 +27,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("runtime_bridge.v1.bin"), descriptors.encode_to_vec())?;
 
-    tonic_prost_build::configure().build_server(false).compile_fds(descriptors.clone())?;
+    tonic_prost_build::configure()
+        .build_server(false)
+        // The other outcome is small.
+        .boxed(".runtime_bridge.v1.AdmitResponse.outcome.admitted")
+        .compile_fds(descriptors.clone())?;
 
     // The server's own copy of the service: its observation answers carry events as bytes that are encoded already, so that an
     // event is encoded once, stored, and sent to every observer as it is (`raw::ObserveTurnResponse`).

@@ -13,7 +13,7 @@ pub mod built;
 mod controls;
 mod mcp;
 
-pub use mcp::{STDIO_DIRECTORY, STDIO_NOWHERE, is_alone as mcp_server, is_fresh as mcp_label};
+pub use mcp::{STDIO_DIRECTORY, STDIO_NOWHERE, first_twin, is_alone as mcp_server};
 pub(crate) use mcp::{alike, native as mcp_servers};
 
 /// The most bytes of `harness_config` (R-PRE-6).
@@ -55,9 +55,8 @@ pub fn alone(configuration: &Configuration) -> Result<(), NotAdmitted> {
     }
     for (index, server) in configuration.mcp_servers.iter().enumerate() {
         mcp_server(index, server)?;
-        mcp_label(index, &configuration.mcp_servers)?;
     }
-    Ok(())
+    first_twin(&configuration.mcp_servers).map_or(Ok(()), |(_, refused)| Err(refused))
 }
 
 /// Checks what the placement decides, whatever the Harness.

@@ -86,7 +86,7 @@ fn progress_restarts_the_silence_and_not_the_whole(harness: Harness) {
                     }
                     Err(error) if error.reason() == Some(Reason::Overloaded) => early += 1,
                     Err(error) => {
-                        refusal::<()>(Err(error), Reason::CallAbandoned);
+                        refusal::<(), _>(Err(error), Reason::CallAbandoned);
                         break;
                     }
                 }
@@ -139,7 +139,7 @@ fn a_report_is_judged_like_a_result(harness: Harness) {
             assert!(!impatient.report_function_progress(request.clone()).await?.duplicate);
             let second = v1::ReportFunctionProgressRequest { number: 2, ..request };
             if let Err(error) = impatient.report_function_progress(second).await {
-                refusal::<()>(Err(error), Reason::Overloaded);
+                refusal::<(), _>(Err(error), Reason::Overloaded);
             }
             outcomes(&session, "c1", "done").await?;
             assert!(session.progress("t-1", "c1", 8, "").await?, "it has its result");
@@ -161,9 +161,7 @@ fn limits_of_functions_have_their_range_and_are_frozen(harness: Harness) {
         async |rig| {
             let session = rig.session().await?;
             let prepare = async |silence, most| {
-                let ready = rig.prepare(&session, rig.configuration(vec![limited("slow", silence, most)])).await;
-                ready
-                    .map_err(|error| error.downcast::<proto::client::Error>().unwrap_or_else(|other| panic!("{other}")))
+                rig.prepare(&session, rig.configuration(vec![limited("slow", silence, most)])).await
             };
             let minute = 60_000;
             for silence in [0, 999, 20 * minute + 1] {

@@ -212,7 +212,7 @@ fn without_a_workspace_servers_of_the_service_are_there(harness: Harness) {
         // An address that nobody allowed is judged by its text.
         let hidden = served_by([http_server(LABEL, "https://169.254.169.254/mcp")], configuration.clone());
         let session = rig.session_nowhere().await?;
-        let hidden = rig.prepare(&session, hidden).await.map_err(|error| error.downcast().unwrap());
+        let hidden = rig.prepare(&session, hidden).await;
         refusal(hidden, Reason::UnsupportedConfiguration).says("link-local").hides("169.254");
         rig.provider.script(&echoes("one"))?;
         let seen = turn(rig, &session, served_by([server], configuration), credentials(BEARER), "t-1").await?;

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use anyhow::Context as _;
 use conformance::for_each_harness;
 use conformance::mcp::{Script, Server};
 use conformance::rig::{
@@ -72,7 +73,7 @@ fn stored_credentials_of_servers_fail_the_start(harness: Harness) {
         let file = files_with(rig.place().root(), "mcp_oauth_credentials_store")?
             .into_iter()
             .find(|file| file.ends_with("config.toml"));
-        let home = file.as_deref().and_then(|file| file.parent()).expect("no home").to_owned();
+        let home = file.as_deref().and_then(|file| file.parent()).context("no home")?.to_owned();
         fs::write(home.join(".credentials.json"), "{}")?;
         let native = session.turn("t-1").await?.native.unwrap_or_default().session_id;
         rig.wait_for_history("hello").await?;

@@ -23,7 +23,7 @@ fn a_required_server_is_there_before_ready_or_there_is_no_ready(harness: Harness
         let configuration = served_by([server], rig.configuration(Vec::new()));
         let session = rig.session().await?;
         rig.mcp().fail(None, Fault::Status(503));
-        let failed = rig.prepare(&session, configuration.clone()).await.map_err(|error| error.downcast().unwrap());
+        let failed = rig.prepare(&session, configuration.clone()).await;
         refusal(failed, Reason::PreparationFailed).with("step", "mcp").says("tickets");
 
         // The same with a history: it stays as it is.
@@ -111,7 +111,6 @@ fn a_server_that_hangs_is_given_up_in_its_time(harness: Harness) {
         server.required = true;
         let session = rig.session().await?;
         let failed = rig.prepare(&session, served_by([server], rig.configuration(Vec::new()))).await;
-        let failed = failed.map_err(|error| error.downcast().unwrap());
         refusal(failed, Reason::PreparationFailed).with("step", "mcp").says("tickets");
         Ok(())
     });

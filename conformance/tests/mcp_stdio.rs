@@ -6,7 +6,7 @@ use conformance::for_each_harness;
 use conformance::rig::{
     Harness, MODEL_KEY, Observed, Rig, Setup, calling, program, refusal, scenario, served_by, stdio_server,
 };
-use proto::client::{Error, Session, text_input};
+use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ToolStatus};
 use serde_json::{Value, json};
 
@@ -71,13 +71,9 @@ fn a_server_has_its_variables_and_no_others(harness: Harness) {
     });
 }
 
-fn prepared(answer: anyhow::Result<v1::Ready>) -> Result<v1::Ready, Error> {
-    answer.map_err(|error| error.downcast().unwrap())
-}
-
 async fn fails(rig: &Rig, session: &Session, env_vars: &[&str], says: &str) -> anyhow::Result<()> {
     let configuration = served_by([server(rig, env_vars)?], rig.configuration(Vec::new()));
-    let failed = prepared(rig.prepare(session, configuration).await);
+    let failed = rig.prepare(session, configuration).await;
     refusal(failed, Reason::PreparationFailed).with("step", "variables").says(says).hides(SECRET);
     Ok(())
 }

@@ -9,7 +9,6 @@ pub mod raw;
 pub mod version;
 
 /// Messages and the client of `runtime_bridge.v1`, generated; the documentation is that of the `.proto` files.
-#[expect(clippy::large_enum_variant, reason = "one answer of `Admit` at a time, and its other half is a refusal")]
 pub mod v1 {
     tonic::include_proto!("runtime_bridge.v1");
 }

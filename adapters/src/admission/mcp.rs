@@ -64,16 +64,14 @@ pub fn is_alone(index: usize, server: &McpServer) -> Checked {
     }
 }
 
-/// Checks that no server before this one has its label.
-///
-/// # Errors
-/// One has.
-pub fn is_fresh(index: usize, servers: &[McpServer]) -> Checked {
-    let Some(server) = servers.get(index) else { return Ok(()) };
-    match servers.iter().take(index).position(|other| other.label == server.label) {
-        Some(other) => Err(refused(at(index, "label"), format!("is the same as tools.mcp_servers[{other}].label"))),
-        None => Ok(()),
-    }
+/// The first server with the label of an earlier one, and what is said of it.
+#[must_use]
+pub fn first_twin(servers: &[McpServer]) -> Option<(usize, NotAdmitted)> {
+    let mut labels = BTreeMap::new();
+    servers.iter().enumerate().find_map(|(index, server)| {
+        let other = labels.insert(&*server.label, index)?;
+        Some((index, refused(at(index, "label"), format!("is the same as tools.mcp_servers[{other}].label"))))
+    })
 }
 
 /// Checks that a server can be reached from where it is to be, under a placement.

@@ -11,7 +11,6 @@ use crate::{
         Configuration, ContextSize, FunctionNames, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin, ModelProtocol,
         NotAdmitted, SearchLimits, TextVerbosity, WebSearchMode,
     },
-    json::{Numbers, Taken},
 };
 
 /// Functions are served as an MCP server of this label, so no other one can have it while there are some.
@@ -20,8 +19,6 @@ const FUNCTIONS: &str = "functions";
 const NAME_BYTES: usize = 112;
 /// It gives up a call by itself.
 const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);
-/// What a schema may be: it goes on as JSON that is read and written again.
-const SCHEMA: Taken = Taken { depth: 128, numbers: Numbers::Integer64 };
 
 const CAPABILITIES: &[Capability] =
     &[EnvironmentNone, LocalEnvironment, FunctionTools, McpHttpTools, McpHttpBearerAuth, ExecutionControls];
@@ -51,7 +48,7 @@ fn limits() -> Limits {
         model_protocols: vec![ModelProtocol::Messages, ModelProtocol::Responses],
         argument_fidelity: JsonFidelity::Binary64,
         schema_fidelity: JsonFidelity::Value,
-        integer_64: true,
+        integer_64: false,
         native_call_timeout: Some(CALL_TIMEOUT),
         binary64: false,
         description_characters: None,
@@ -86,7 +83,6 @@ fn limits() -> Limits {
 fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
     for (index, function) in configuration.functions.iter().enumerate() {
         admission::name(index, &function.name, NAME_BYTES, NAME_PATTERN)?;
-        admission::parameters(index, &function.parameters, SCHEMA)?;
     }
     admission::alike(KIND, configuration.functions.iter().map(|function| &*function.name), str::to_owned, |index| {
         format!("tools.functions[{index}].name")

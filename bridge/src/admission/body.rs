@@ -69,7 +69,7 @@ pub(super) enum Tool<'a> {
     Inert(&'a str),
     Mcp(Box<mcp::Entry>),
     Programmatic(bool),
-    ToolSearch,
+    Search,
     WebSearch(WebSearch),
 }
 
@@ -160,7 +160,7 @@ fn tool<'a>(at: String, text: &'a str, defaulted: &mut Vec<String>, findings: &m
         }
         Some("tool_search") => {
             object.only(&["type"], findings);
-            Tool::ToolSearch
+            Tool::Search
         }
         Some("web_search") => Tool::WebSearch(web_search(&object, defaulted, findings)),
         Some(kind) if INERT.contains(&kind) => Tool::Inert(text),
@@ -290,7 +290,7 @@ fn twice(tools: &[Tool<'_>], findings: &mut Findings) {
                 searches += 1;
                 searches > 1
             }
-            Tool::ToolSearch => {
+            Tool::Search => {
                 finders += 1;
                 finders > 1
             }

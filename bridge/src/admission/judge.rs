@@ -77,7 +77,7 @@ fn tools(body: &Body<'_>) -> Tools {
             Tool::Inert(_) => {}
             Tool::Mcp(entry) => mcp_servers.push(entry.server.clone()),
             Tool::Programmatic(enabled) => controls.programmatic_tool_calling = Some(*enabled),
-            Tool::ToolSearch => tool_search = true,
+            Tool::Search => tool_search = true,
             Tool::WebSearch(search) => controls.web_search = Some(search.clone()),
         }
     }
@@ -100,6 +100,7 @@ fn alone(
     allows_plain: &dyn Fn(&str) -> bool,
 ) -> Result<(), Rejection> {
     let public = |refused: NotAdmitted| places.public(&refused);
+    let mut twin = if purpose == Purpose::Session { admission::first_twin(&tools.mcp_servers) } else { None };
     let (mut functions, mut servers, mut scripts) = (0, 0, 0);
     for (index, tool) in body.tools.iter().enumerate() {
         match tool {
@@ -123,8 +124,8 @@ fn alone(
                     let message = "must be https: a credential goes nowhere without TLS but to an origin of the operator's `allow_origins`";
                     return Err(Rejection::unsupported(&path, message));
                 }
-                if purpose == Purpose::Session {
-                    admission::mcp_label(servers, &tools.mcp_servers).map_err(public)?;
+                if let Some((_, refused)) = twin.take_if(|(twin, _)| *twin == servers) {
+                    return Err(public(refused));
                 }
                 servers += 1;
             }
@@ -135,7 +136,7 @@ fn alone(
                     return Err(Rejection::unsupported(&format!("tools[{index}]"), message));
                 }
             }
-            Tool::Inert(_) | Tool::ToolSearch | Tool::WebSearch(_) => {}
+            Tool::Inert(_) | Tool::Search | Tool::WebSearch(_) => {}
         }
     }
     Ok(())
@@ -192,7 +193,7 @@ impl Places {
                     _ => None,
                 })
                 .collect(),
-            tool_search: at(|tool| matches!(tool, Tool::ToolSearch)),
+            tool_search: at(|tool| matches!(tool, Tool::Search)),
             web_search: at(|tool| matches!(tool, Tool::WebSearch(_))),
             programmatic: at(|tool| matches!(tool, Tool::Programmatic(_))),
         }

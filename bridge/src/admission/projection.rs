@@ -10,7 +10,7 @@ use super::{
 
 /// Writes it. The tools of a Session are without `tool_search`, for which the public response has no place.
 pub(super) fn write(body: &Body<'_>, purpose: Purpose) -> String {
-    let shown = body.tools.iter().filter(|tool| purpose == Purpose::Save || !matches!(tool, Tool::ToolSearch));
+    let shown = body.tools.iter().filter(|tool| purpose == Purpose::Save || !matches!(tool, Tool::Search));
     let tools: Vec<_> = shown.map(tool).collect();
     let format = match body.format {
         None => r#"{"type":"text"}"#.to_owned(),
@@ -57,7 +57,7 @@ fn tool(of: &Tool<'_>) -> String {
         Tool::Inert(text) => (*text).to_owned(),
         Tool::Mcp(entry) => server(entry),
         Tool::Programmatic(enabled) => format!(r#"{{"type":"programmatic_tool_calling","enabled":{enabled}}}"#),
-        Tool::ToolSearch => r#"{"type":"tool_search"}"#.into(),
+        Tool::Search => r#"{"type":"tool_search"}"#.into(),
         Tool::WebSearch(of) => web_search(of),
     }
 }

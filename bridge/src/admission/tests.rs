@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 
-use adapters::admission::built::{Built, KINDS};
+use adapters::admission::{
+    STDIO_DIRECTORY,
+    built::{Built, KINDS},
+};
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -14,7 +17,7 @@ use super::{Admitted, Rejection, Selection, Texts, admit, file};
 /// Set to write the page anew.
 const WRITE: &str = "RUNTIME_BRIDGE_WRITE_ADMISSION_REPORT";
 const CASES: &str = include_str!("../../../conformance/tests/admission/cases.json");
-const DIRECTORY: &str = "/work/space";
+const DIRECTORY: &str = "/srv/space";
 
 /// One row of the table, or a part of one.
 #[derive(Debug, Deserialize)]
@@ -108,14 +111,19 @@ impl Case {
             (Some(document), _) => document.get().to_owned(),
             (None, raw) => raw.clone().unwrap_or_default(),
         };
-        if shown == "{}" {
-            shown = match (&self.environment, &self.provider) {
-                (
-                    Environment { r#type: None, network, packages: false },
-                    Provider { of_session: None, protocol: None, .. },
-                ) if network.is_empty() => self.harness_config.clone(),
-                (environment, provider) => format!("{environment:?} {provider:?}"),
-            };
+        let Environment { r#type, network, packages } = &self.environment;
+        let Provider { of_session, protocol, .. } = &self.provider;
+        let more = [
+            r#type.as_ref().map(|of| format!("environment.type = {of}")),
+            (!network.is_empty()).then(|| format!("environment.network = {network}")),
+            packages.then(|| "environment.packages.system is not empty".into()),
+            of_session.map(|of| format!("a provider of the Session = {of}")),
+            protocol.as_ref().map(|of| format!("model_provider.protocol = {of}")),
+            (!self.harness_config.is_empty()).then(|| format!("harness_config = {}", self.harness_config)),
+        ];
+        let more: Vec<_> = more.into_iter().flatten().collect();
+        if !more.is_empty() {
+            shown = more.join(", ");
         }
         let cut: String = shown.chars().take(120).collect();
         let cut = if cut.len() < shown.len() { format!("{cut}…") } else { cut };
@@ -262,7 +270,8 @@ fn messages_begin_with_their_path_but_for_those_with_words_of_their_own() {
     for case in cases() {
         for placement in ["none", "workspace"] {
             let Err(rejection) = case.judge(Some(&case.selection("claude_code", placement))) else { continue };
-            if case.message.as_ref() != Some(&rejection.message) {
+            let has_words = case.message.as_ref() == Some(&rejection.message) || rejection.message == STDIO_DIRECTORY;
+            if !has_words {
                 let begins = rejection.param.as_deref().is_none_or(|param| rejection.message.starts_with(param));
                 assert!(begins, "{}: {rejection:?}", case.row);
             }
@@ -280,13 +289,32 @@ fn what_was_left_out_is_told_and_projected() {
     let texts = file::texts(given).unwrap();
     let kept = admit(&texts, None, &is_tls).unwrap();
     assert_eq!(kept.tools, None);
-    insta::assert_snapshot!(kept.projection, @"");
-    insta::assert_snapshot!(kept.defaulted.join("\n"), @"");
+    insta::assert_snapshot!(
+        kept.projection,
+        @r#"{"tools":[{"type":"function","name":"f","description":"","parameters":{"b":1.50, "a":1e400},"defer_loading":true},{"type":"tool_search"},{"type":"web_search","mode":"live","context_size":"medium","allowed_domains":null,"location":{"city":null,"country":null,"region":null,"timezone":null}},{"type":"programmatic_tool_calling","enabled":true},{"type":"mcp","server_label":"m","transport":{"type":"http","server_url":"https://h","headers":{"X":"1"}},"connection_origin":"service","credential_id":null,"allowed_tools":null,"required":false}],"text":{"format":{"type":"text"},"verbosity":"medium"},"reasoning":{"effort":"low","summary":null},"service_tier":null}"#
+    );
+    insta::assert_snapshot!(kept.defaulted.join("\n"), @r"
+    tools[2].mode: live
+    tools[2].context_size: medium
+    tools[2].allowed_domains: null, which searches all of them
+    tools[3].enabled: true
+    tools[4].connection_origin: service
+    tools[4].allowed_tools: null, which allows every tool
+    tools[4].required: false
+    text.format: text
+    text.verbosity: medium
+    ");
     // What was projected is admitted as itself.
     let again = file::texts(kept.projection.as_bytes()).unwrap();
     let again = admit(&again, None, &is_tls).unwrap();
     assert_eq!(again.projection, kept.projection);
-    assert_eq!(again.defaulted, ["tools[4].allowed_tools: null, which allows every tool"]);
+    assert_eq!(
+        again.defaulted,
+        [
+            "tools[2].allowed_domains: null, which searches all of them",
+            "tools[4].allowed_tools: null, which allows every tool"
+        ]
+    );
 }
 
 #[test]
@@ -311,6 +339,24 @@ fn invalid_bytes_have_their_place() {
     assert_eq!(rejection.message, "text: is not UTF-8 at line 1, column 15");
 }
 
+#[test]
+fn what_is_large_takes_no_more_than_its_length() {
+    // Where anything looked at everything for each of them, this would not end.
+    let server = |index: usize| {
+        format!(r#"{{"type":"mcp","server_label":"s{index}","transport":{{"type":"http","server_url":"https://h"}}}}"#)
+    };
+    let servers: Vec<_> = (0..60_000).map(server).collect();
+    let functions: Vec<_> = (0..60_000)
+        .map(|index| format!(r#"{{"type":"function","name":"f{index}","description":"","parameters":{{}}}}"#))
+        .collect();
+    let wide: Vec<_> = (0..300_000).map(|index| format!(r#""m{index}":1"#)).collect();
+    let wide = format!(r#"{{"type":"function","name":"w","description":"","parameters":{{{}}}}}"#, wide.join(","));
+    let tools = format!("[{},{},{wide}]", servers.join(","), functions.join(","));
+    let texts = Texts { tools: Some(tools.as_bytes()), ..Texts::default() };
+    let admitted = admit(&texts, Some(&selection("codex", "none")), &is_tls).unwrap().tools.unwrap();
+    assert_eq!((admitted.mcp_servers.len(), admitted.functions.len()), (60_000, 60_001));
+}
+
 /// JSON that is like the documents of applications, and JSON that is like none.
 fn document() -> impl Strategy<Value = String> {
     let word = prop_oneof![
@@ -327,7 +373,7 @@ fn document() -> impl Strategy<Value = String> {
         Just("\"\""),
         Just("\"a.b\""),
         Just("\"https://h/${x}\""),
-        Just("\"/work/space\""),
+        Just("\"/srv/space\""),
         Just("null"),
         Just("true"),
         Just("false"),

@@ -143,3 +143,42 @@ fn json(outcome: &Result<Admitted, Rejection>) -> String {
     text.push('\n');
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(purpose: Purpose) -> AdmitArgs {
+        AdmitArgs { file: PathBuf::new(), harness: "codex".into(), purpose, workspace: None, json: false }
+    }
+
+    #[test]
+    fn an_admission_tells_what_was_not_given() {
+        let admitted = Admitted {
+            tools: None,
+            projection: r#"{"tools":[]}"#.into(),
+            defaulted: vec!["text.format: text".into(), "tools[0].mode: live".into()],
+        };
+        insta::assert_snapshot!(told(&Ok(admitted), &arguments(Purpose::Save)), @r"
+        Admitted to be kept.
+          not given, so text.format is text
+          not given, so tools[0].mode is live
+        ");
+    }
+
+    #[test]
+    fn a_rejection_tells_its_words_and_its_outcome() {
+        let rejection = Rejection {
+            http_status: 400,
+            code: "invalid_request_error",
+            param: None,
+            message: "tools[1]: is the second of its type; there may be one".into(),
+        };
+        let outcome = Err(rejection);
+        insta::assert_snapshot!(told(&outcome, &arguments(Purpose::Session)), @r"
+        Rejected: tools[1]: is the second of its type; there may be one
+          HTTP 400, code invalid_request_error, param null
+        ");
+        insta::assert_snapshot!(json(&outcome), @r#"{"rejected":{"http_status":400,"code":"invalid_request_error","param":null,"message":"tools[1]: is the second of its type; there may be one"}}"#);
+    }
+}

@@ -34,7 +34,8 @@ pub(super) fn judge(of: &v1::AdmitRequest, guard: &Guard) -> Checked<v1::AdmitRe
     };
     let outcome = match admission::admit(&texts, selection.as_ref(), &|url| guard.may_have_bearer(url)) {
         Ok(Admitted { tools, projection, defaulted }) => {
-            v1::admit_response::Outcome::Admitted(v1::Admitted { tools: tools.map(tools_to), projection, defaulted })
+            let admitted = v1::Admitted { tools: tools.map(tools_to), projection, defaulted };
+            v1::admit_response::Outcome::Admitted(Box::new(admitted))
         }
         Err(Rejection { http_status, code, param, message }) => {
             v1::admit_response::Outcome::Rejected(v1::AdmitRejection {

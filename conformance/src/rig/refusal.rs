@@ -17,11 +17,12 @@ pub struct Refused(Refusal);
 /// # Panics
 /// When it is anything else, or when its text is empty or longer than any text should be.
 #[track_caller]
-pub fn refusal<T: Debug>(answer: Result<T, Error>, reason: Reason) -> Refused {
+pub fn refusal<T: Debug, E: Into<anyhow::Error>>(answer: Result<T, E>, reason: Reason) -> Refused {
     let error = match answer {
         Ok(answer) => panic!("{reason:?} was due, and the answer is {answer:?}"),
-        Err(error) => error,
+        Err(error) => error.into(),
     };
+    let Some(error) = error.downcast_ref::<Error>() else { panic!("{reason:?} was due, and there is {error:?}") };
     let Some(refusal) = error.refusal() else { panic!("{reason:?} was due, and the call ended so: {error:?}") };
     assert_eq!(refusal.reason, Some(reason), "{error}");
     assert_eq!(refusal.code, code(reason), "{error}");
