@@ -10,9 +10,6 @@ use conformance::evidence::{flaws, named};
 use conformance::rig::{Setup, scenario};
 use proto::v1::{self, Capability};
 
-/// Capabilities that the protocol has and no Harness yet. What works is taken out of here and declared, in one change.
-const NOT_YET: [Capability; 3] = [Capability::McpHttpTools, Capability::McpHttpRequired, Capability::McpHttpBearerAuth];
-
 /// Whether a test file runs a scenario of this name.
 fn runs(text: &str, name: &str) -> bool {
     let calls = text.split("scenario(").skip(1).map(str::trim_start);
@@ -37,10 +34,10 @@ fn every_capability_names_a_scenario_that_is_there() {
                 declared.insert(one.capability());
             }
         }
-        // The protocol holds what works, so what is not declared is forgotten, or stands in the list above.
+        // The protocol holds what works, so what is not declared is forgotten.
         let all = (1..1000).filter_map(|number| Capability::try_from(number).ok());
         let missing: Vec<_> = all.filter(|capability| !declared.contains(capability)).collect();
-        assert_eq!(missing, NOT_YET);
+        assert_eq!(missing, []);
         Ok(())
     });
 }

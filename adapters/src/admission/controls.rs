@@ -15,6 +15,7 @@ pub(super) fn taken(taker: &Taker<'_>, controls: &Controls) -> Result<(), NotAdm
     let (kind, limits) = (taker.kind, taker.limits);
     if let Some(search) = &controls.web_search {
         web_search(kind, &limits.web_search, search)?;
+        executed(taker, SEARCH)?;
     }
     if let Some(value) = controls.programmatic_tool_calling {
         let field = "tools.controls.programmatic_tool_calling";
