@@ -53,6 +53,7 @@ fn a_server_has_its_variables_and_no_others(harness: Harness) {
             assert_eq!(told["argv"].as_array().and_then(|argv| argv.last()), Some(&json!("an argument")));
             assert_eq!((&told["env"]["TOKEN"], &told["env"]["EMPTY"]), (&json!(SECRET), &json!("")));
             assert!(told["env"]["PATH"].is_string() && told["env"]["HOME"].is_string(), "{told}");
+            assert_eq!(told["env"]["RUNTIME_BRIDGE_MCP"], json!("local"));
             let env = told["env"].to_string();
             for other in ["other-canary", "of-the-daemon-canary", MODEL_KEY, "runtime-bridge-placeholder"] {
                 assert!(!env.contains(other), "{other} is in {env}");

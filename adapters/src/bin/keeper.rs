@@ -1,5 +1,5 @@
 //! The keeper: stands between the daemon and one native process so that nothing the process started survives it
-//! (R-CAN-4). It knows nothing of Harnesses, lines or Sessions, and shares no code with the library.
+//! (R-CAN-4). It knows nothing of Harnesses, lines or Sessions.
 //!
 //! `runtime-bridge-keeper <life-fd> <grace-ms> <program> [args…]`, with the agent's stdin, stdout and stderr as its
 //! own. `life-fd` is the read end of the life line, a pipe whose write end only the daemon holds: a byte or

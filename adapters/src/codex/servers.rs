@@ -9,7 +9,7 @@ use super::wire;
 use crate::{
     cleaner::Cleaner,
     harness::{Launch, McpServer, McpTransport, Report},
-    native::environment::MARK_VARIABLE,
+    native::{environment::MARK_VARIABLE, served},
 };
 
 /// Where Codex keeps what it got by a login at an MCP server, in its home.
@@ -80,6 +80,8 @@ fn server<'a>(of: &'a McpServer, launch: &'a Launch, start: Duration) -> Server<
             let mut env: BTreeMap<_, _> = variables.map(|(name, value)| (name, value.expose_secret())).collect();
             // It is ours, whatever it is told (R-SEC-1, R-DUR-2).
             env.insert(MARK_VARIABLE, launch.mark.as_str());
+            // What it starts is its own, and may outlive a Turn (R-CAN-2).
+            env.insert(served::VARIABLE, &of.label);
             server.command = Some(command);
             server.args = Some(args);
             server.cwd = Some(cwd);
