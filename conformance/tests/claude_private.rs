@@ -183,6 +183,7 @@ fn the_environment_is_made_from_nothing() {
             "CLAUDE_CODE_MAX_MCP_DESCRIPTION_LENGTH",
             "CLAUDE_CODE_MAX_RETRIES",
             "CLAUDE_CODE_MCP_AUTO_BACKGROUND_MS",
+            "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT",
             "CLAUDE_CODE_SDK_READS_SESSION_STATE",
             "CLAUDE_CODE_SKIP_MCP_DEBUG_LOG_FILES",
             "CLAUDE_CODE_TMPDIR",

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::fault::{Fault, OWN, faults, table};
-use conformance::rig::{Daemon, Ended, Harness, Observed, Rig, Setup, until_refused};
+use conformance::mcp::Script;
+use conformance::rig::{Daemon, Ended, Harness, Observed, Rig, Setup, http_server, served_by, until_refused};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::{self, EndCause, Reason, event::Kind};
 use serde_json::json;
@@ -55,6 +56,24 @@ fn a_resume_fails() {
     ];
     let setup = Setup::outer().only("a resume is asked of Codex by these lines");
     table("resume", &["R-PRE-4", "R-PRE-6", "R-CAN-4", "R-DUR-2"], &rows, |_| setup.clone(), resumed);
+}
+
+#[test]
+fn the_pipe_fails_in_a_start_with_servers_and_controls() {
+    let rules = ["R-PRE-1", "R-PRE-5", "R-CTL-2", "R-CAN-4"];
+    let rows = ["native.config/read", "native.configRequirements/read"].map(|point| faults(point, 1, "EIO"));
+    let codex = Setup::outer().only("the lines are Codex's").beside(Script::default());
+    table("start", &rules, &rows, |fault| fault.arm(codex.clone()), declared);
+
+    let rows = [
+        faults("native.get_settings", 1, "EIO"),
+        faults("native.mcp_set_servers", 1, "EIO"),
+        faults("native.mcp_status", 1, "EIO"),
+        faults("native.apply_flag_settings", 1, "EIO"),
+    ];
+    let claude = Setup { harness: Harness::ClaudeCode, ..Setup::outer() }.only("the lines are Claude Code's");
+    let claude = claude.beside(Script::default());
+    table("start", &rules, &rows, |fault| fault.arm(claude.clone()), declared);
 }
 
 #[test]
@@ -246,6 +265,26 @@ async fn resumed(rig: &mut Rig, fault: &Fault) -> anyhow::Result<()> {
         anyhow::ensure!(request.body.contains(text), "the model does not read {text:?}: {}", request.body);
     }
     Ok(())
+}
+
+/// A start with a server and controls fails: nothing of it is left, and the next try does it.
+async fn declared(rig: &mut Rig, fault: &Fault) -> anyhow::Result<()> {
+    let mut configuration = served_by([http_server("tickets", &rig.mcp().url())], rig.configuration(Vec::new()));
+    let mode = v1::WebSearchMode::Disabled.into();
+    let controls = configuration.tools.get_or_insert_default().controls.get_or_insert_default();
+    controls.web_search = Some(v1::WebSearchControl { mode, ..Default::default() });
+    controls.reasoning_effort = Some("high".into());
+    let session = rig.session().await?;
+    let placement = rig.target(&session).placement.context("no placement")?;
+    let client = rig.client().await?.with_patience(Duration::ZERO);
+    let once = Session::bind(client, session.assignment().clone(), placement).await?;
+    let failed = rig.prepare(&once, configuration.clone()).await;
+    anyhow::ensure!(failed.is_err(), "{failed:?}");
+    fault.ended(rig).await?;
+
+    rig.daemon = Daemon::start(rig.place()).await?;
+    let ready = rig.prepare(&session, configuration).await?;
+    rig.turn_with(&session, &ready, "t-1", "hello").await?.completed()
 }
 
 /// A Turn in which the pipe to the Harness fails has one end, and its Session goes on.

@@ -66,7 +66,9 @@ pub fn remove_all(path: &Path) -> io::Result<()> {
     let top = match Folder::open(path) {
         Ok(top) => top,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory && path.is_symlink() => {
+            return fs::remove_file(path);
+        }
         Err(error) => return Err(error),
     };
     while clear(&top, &top, AT_ONCE)? {}
