@@ -3,13 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context as _;
 use conformance::for_each_harness;
-use conformance::rig::{Harness, MODEL_KEY, Rig, Setup, nowhere, refusal, scenario};
+use conformance::rig::{Harness, Rig, Setup, nowhere, refusal, scenario};
 use proto::v1::{self, Reason, admit_response::Outcome};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-for_each_harness!(every_case_has_its_outcome, what_is_admitted_is_prepared);
+for_each_harness!(
+    every_case_has_its_outcome,
+    what_is_admitted_is_prepared,
+    what_is_admitted_without_a_workspace_is_prepared,
+);
 
 const CASES: &str = include_str!("admission/cases.json");
 /// The workspace of the cases.
@@ -37,6 +42,18 @@ const PREPARED: [&str; 17] = [
     "required true",
     "env_vars that the Environment may lack",
 ];
+
+/// The step at which a preparation of a case fails; all others are ready. Section 8 of the admission leaves to the start what the machine and the model have.
+fn lacks(harness: Harness, row: &str) -> Option<&'static str> {
+    match (harness, row) {
+        // Nobody is there, and there is no file of variables.
+        (_, "required true") => Some("mcp"),
+        (_, "env_vars that the Environment may lack") => Some("variables"),
+        // The model of the rig takes no effort at all.
+        (Harness::ClaudeCode, "effort high") => Some("effort"),
+        _ => None,
+    }
+}
 
 #[derive(Debug, Deserialize)]
 struct Case {
@@ -142,7 +159,8 @@ fn told(answer: v1::AdmitResponse) -> (String, String) {
             let code = match &*rejection.code {
                 "invalid_request_error" => "PE",
                 "unsupported_or_invalid_configuration" => "UC",
-                _ => "MPR",
+                "model_provider_required" => "MPR",
+                other => panic!("{other}"),
             };
             (format!("{code} {}", rejection.param.as_deref().unwrap_or("∅")), rejection.message)
         }
@@ -190,49 +208,46 @@ fn every_case_has_its_outcome(harness: Harness) {
 }
 
 fn what_is_admitted_is_prepared(harness: Harness) {
-    scenario("admission_prepared", &["R-CAP-6", "R-PRE-1", "R-PRE-6"], Setup::outer().of(harness), async |rig| {
-        let (client, directory) = (rig.client().await?, rig.workspace().to_string_lossy().into_owned());
-        let mut prepared = 0;
-        for case in cases()?.into_iter().filter(|case| PREPARED.contains(&case.row.as_str())) {
-            for placement in ["workspace", "none"] {
-                if case.expected(harness, placement) != Some("ok") {
-                    continue;
-                }
-                let answer = client.admit(case.request(harness, placement, &directory)?).await?;
-                let Some(Outcome::Admitted(admitted)) = answer.outcome else { panic!("{}: rejected", case.row) };
-                prepare(rig, placement, admitted.tools.unwrap_or_default(), &case.row).await?;
-                prepared += 1;
-                break;
-            }
-        }
-        assert!(prepared >= 10, "{prepared}");
-        Ok(())
+    let setup = Setup::outer().of(harness);
+    scenario("admission_prepared", &["R-CAP-6", "R-PRE-1", "R-PRE-6"], setup, async |rig| {
+        prepare(rig, "workspace").await
     });
 }
 
-/// Prepares what was admitted: it is ready, or refused for what this daemon or this machine lacks.
-async fn prepare(rig: &Rig, placement: &str, tools: v1::AdmittedTools, row: &str) -> anyhow::Result<()> {
-    let configuration = v1::ExecutionConfiguration { tools: Some(tools), ..rig.configuration(Vec::new()) };
-    let (session, configuration) = match placement {
-        "none" => (rig.session_nowhere().await?, nowhere(configuration)),
-        _ => (rig.session().await?, configuration),
-    };
-    let key = v1::Credential { name: "model".into(), value: MODEL_KEY.into() };
-    match session.prepare(configuration, vec![key]).await {
-        Ok(ready) => {
-            let assignment = Some(session.assignment().clone());
-            let request = v1::ReleasePreparationRequest { assignment, handle: ready.handle };
-            rig.client().await?.release_preparation(request).await?;
+fn what_is_admitted_without_a_workspace_is_prepared(harness: Harness) {
+    let setup = Setup::outer().of(harness);
+    scenario("admission_prepared_nowhere", &["R-CAP-6", "R-PRE-1", "R-PRE-6"], setup, async |rig| {
+        prepare(rig, "none").await
+    });
+}
+
+/// Prepares each of the cases that is admitted here.
+async fn prepare(rig: &Rig, placement: &str) -> anyhow::Result<()> {
+    let (client, directory) = (rig.client().await?, rig.workspace().to_string_lossy().into_owned());
+    let cases = cases()?;
+    let mut ready = 0;
+    for row in PREPARED {
+        let case = cases.iter().find(|case| case.row == row).with_context(|| format!("no row {row}"))?;
+        if case.expected(rig.kind(), placement) != Some("ok") {
+            continue;
         }
-        Err(error) => {
-            // What section 8 of the admission leaves to the start: servers that are not up, and what the model does not take.
-            let lacks = error.refusal().is_some_and(|refusal| {
-                let step = refusal.metadata.get("step").map(String::as_str);
-                refusal.reason == Some(Reason::PreparationFailed)
-                    && matches!(step, Some("effort" | "mcp" | "models" | "variables"))
-            });
-            assert!(lacks, "{row}: {error}");
+        let answer = client.admit(case.request(rig.kind(), placement, &directory)?).await?;
+        let Some(Outcome::Admitted(admitted)) = answer.outcome else { panic!("{row}: rejected") };
+        let configuration = v1::ExecutionConfiguration { tools: admitted.tools, ..rig.configuration(Vec::new()) };
+        let (session, configuration) = match placement {
+            "none" => (rig.session_nowhere().await?, nowhere(configuration)),
+            _ => (rig.session().await?, configuration),
+        };
+        let prepared = rig.prepare(&session, configuration).await;
+        match lacks(rig.kind(), row) {
+            Some(step) => _ = refusal(prepared, Reason::PreparationFailed).with("step", step),
+            None => {
+                prepared.with_context(|| format!("{row} under {placement}"))?;
+                ready += 1;
+            }
         }
+        session.release(true).await?;
     }
+    assert!(ready >= 9, "{ready}");
     Ok(())
 }

@@ -2,12 +2,11 @@
 //! may use (R-MCP-1, R-MCP-5). A server that is a process is started with the variables that are meant for it and no others (R-MCP-4).
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use anyhow::Context;
-use conformance::mcp::{Refusing, Request, Script, Server};
+use conformance::mcp::{Fault, Refusing, Request, Script, Server};
 use conformance::rig::{
-    Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, files_with, nowhere, program, refusal, refused, scenario,
+    Harness, MODEL_KEY, Observed, Rig, Setup, files_with, nowhere, program, refusal, refused, scenario,
 };
 use proto::client::{Session, text_input};
 use proto::v1::{
@@ -171,17 +170,6 @@ fn a_server_without_a_bearer_gets_a_blank_one() {
     });
 }
 
-/// Lets the daemon reach these as a service would be.
-async fn let_out(rig: &mut Rig, origins: &[String]) -> anyhow::Result<()> {
-    let path = rig.place().config();
-    let text = fs::read_to_string(&path)?;
-    let more: String = origins.iter().map(|origin| format!("{origin:?}, ")).collect();
-    fs::write(&path, text.replace("allow_origins = [", &format!("allow_origins = [{more}")))?;
-    rig.daemon.terminate().await?;
-    rig.daemon = Daemon::start(rig.place()).await?;
-    Ok(())
-}
-
 fn of_service(server: v1::McpServer) -> v1::McpServer {
     v1::McpServer { origin: McpOrigin::Service.into(), ..server }
 }
@@ -196,19 +184,21 @@ fn with_bearer(mut server: v1::McpServer) -> v1::McpServer {
 #[test]
 fn without_a_workspace_a_server_of_the_service_offers_what_is_allowed_and_nothing_else() {
     let rules = ["R-MCP-1", "R-MCP-7", "R-CTL-4", "R-PRE-5"];
-    let setup = claude().needing_under(v1::Placement::None, Capability::McpHttpTools);
+    let setup = claude().needing_under(v1::Placement::None, Capability::McpHttpRequired).beside(Script::default());
     scenario("claude_servers_nowhere", &rules, setup, async |rig| {
-        let server = Server::start(Script::default()).await?;
-        let_out(rig, &[server.origin()]).await?;
         let tickets =
-            v1::McpServer { required: true, ..of_service(allowing(&["echo"], http("tickets", &server.url()))) };
+            v1::McpServer { required: true, ..of_service(allowing(&["echo"], http("tickets", &rig.mcp().url()))) };
         let asks = calls(&[("mcp__tickets__echo", json!({"text": "one"})), ("mcp__tickets__failing", json!({}))]);
         rig.provider.script(&json!([asks, says("Found.")]).to_string())?;
         let session = rig.session_nowhere().await?;
         let of = nowhere(with(vec![tickets], rig.configuration(Vec::new())));
+        rig.mcp().fail(None, Fault::Dropped);
+        let failed = rig.prepare(&session, of.clone()).await;
+        refusal(failed, Reason::PreparationFailed).with("step", "mcp").says("`tickets`").hides("127.0.0.1");
+        rig.mcp().heal();
         let seen = turn(rig, &session, of, "t-1").await?;
         assert_eq!(rig.provider.model_requests()[0].tools(), ["tickets.echo"]);
-        assert_eq!(server.calls(), ["echo"]);
+        assert_eq!(rig.mcp().calls(), ["echo"]);
         assert_eq!(seen.messages(), ["Found."]);
         Ok(())
     });
@@ -216,10 +206,7 @@ fn without_a_workspace_a_server_of_the_service_offers_what_is_allowed_and_nothin
 
 /// A Turn with a server that wants a bearer: it has it, and Claude Code has none where the gateway puts it in.
 async fn bearer(rig: &mut Rig, placement: v1::Placement, held: bool) -> anyhow::Result<()> {
-    const BEARER: &str = "bearer-canary-7f3a";
-    let server = Server::start(Script { bearer: Some(BEARER.into()), ..Default::default() }).await?;
-    let_out(rig, &[server.origin()]).await?;
-    let tickets = v1::McpServer { required: true, ..with_bearer(http("tickets", &server.url())) };
+    let tickets = v1::McpServer { required: true, ..with_bearer(http("tickets", &rig.mcp().url())) };
     let asks = calls(&[("mcp__tickets__echo", json!({"text": "one"}))]);
     rig.provider.script(&json!([asks, says("Found.")]).to_string())?;
     let of = rig.configuration(Vec::new());
@@ -234,7 +221,7 @@ async fn bearer(rig: &mut Rig, placement: v1::Placement, held: bool) -> anyhow::
     let seen = Observed::default().to_the_end(&mut session.turn_events("t-1")).await?;
     seen.completed()?;
     assert_eq!(only_text(called(&seen)[0].1)?, "one");
-    assert!(server.requests().iter().all(|request| request.bearer() == Some(BEARER)));
+    assert!(rig.mcp().requests().iter().all(|request| request.bearer() == Some(BEARER)));
     let family = rig.family()?;
     assert!(family.iter().all(|process| !process.shows(BEARER)), "an argument or a variable has the bearer");
     let files = files_with(rig.place().root(), BEARER)?;
@@ -247,15 +234,33 @@ async fn bearer(rig: &mut Rig, placement: v1::Placement, held: bool) -> anyhow::
     Ok(())
 }
 
+const BEARER: &str = "bearer-canary-7f3a";
+const BEARER_RULES: [&str; 3] = ["R-MCP-2", "R-MCP-3", "R-SEC-3"];
+
+fn wanting_a_bearer(placement: v1::Placement) -> Setup {
+    let script = Script { bearer: Some(BEARER.into()), ..Script::default() };
+    claude().needing_under(placement, Capability::McpHttpBearerAuth).beside(script)
+}
+
 #[test]
 fn a_bearer_reaches_its_server_and_no_one_else() {
-    let setup = || claude().needing(Capability::McpHttpBearerAuth);
-    let rules = ["R-MCP-2", "R-MCP-3", "R-SEC-3"];
-    scenario("claude_bearer", &rules, setup(), async |rig| bearer(rig, v1::Placement::Workspace, false).await);
-    let nowhere = setup().needing_under(v1::Placement::None, Capability::McpHttpBearerAuth);
-    scenario("claude_bearer_nowhere", &rules, nowhere, async |rig| bearer(rig, v1::Placement::None, false).await);
-    let held = setup().without_gateway();
-    scenario("claude_bearer_held", &rules, held, async |rig| bearer(rig, v1::Placement::Workspace, true).await);
+    let placement = v1::Placement::Workspace;
+    let setup = wanting_a_bearer(placement);
+    scenario("claude_bearer", &BEARER_RULES, setup, async |rig| bearer(rig, placement, false).await);
+}
+
+#[test]
+fn without_a_workspace_a_bearer_reaches_its_server_and_no_one_else() {
+    let placement = v1::Placement::None;
+    let setup = wanting_a_bearer(placement);
+    scenario("claude_bearer_nowhere", &BEARER_RULES, setup, async |rig| bearer(rig, placement, false).await);
+}
+
+#[test]
+fn without_the_gateway_a_bearer_reaches_its_server_and_no_one_else() {
+    let placement = v1::Placement::Workspace;
+    let setup = wanting_a_bearer(placement).without_gateway();
+    scenario("claude_bearer_held", &BEARER_RULES, setup, async |rig| bearer(rig, placement, true).await);
 }
 
 #[test]

@@ -110,9 +110,13 @@ fn a_required_server_is_waited_for_while_it_lists(harness: Harness) {
 }
 
 fn an_optional_server_that_never_lists_is_told_of(harness: Harness) {
-    // What is waited for here is the limit itself.
+    // What is waited for here is the limit itself, in which Claude Code has to connect as well.
     let script = Script::default().at("tools/list", Fault::Held("never"));
-    let setup = Setup { more: "limits.mcp_start_ms = 2000".into(), ..setup(harness).beside(script) };
+    let limit = match harness {
+        Harness::Codex => 2000,
+        Harness::ClaudeCode => 8000,
+    };
+    let setup = Setup { more: format!("limits.mcp_start_ms = {limit}"), ..setup(harness).beside(script) };
     scenario("mcp_never_lists", &["R-PRE-5"], setup, async |rig| {
         let session = rig.session().await?;
         let configuration = served_by([http_server(LABEL, &rig.mcp().url())], rig.configuration(Vec::new()));

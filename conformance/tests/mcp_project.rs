@@ -3,15 +3,10 @@
 use std::fs;
 
 use anyhow::Context as _;
-use conformance::for_each_harness;
 use conformance::mcp::{Script, Server};
-use conformance::rig::{
-    Harness, MODEL_KEY, Setup, bearer, calling, files_with, http_server, refusal, scenario, served_by,
-};
+use conformance::rig::{MODEL_KEY, Setup, bearer, calling, files_with, http_server, refusal, scenario, served_by};
 use proto::v1::{self, Reason};
 use serde_json::json;
-
-for_each_harness!(a_project_entry_with_a_declared_label_fails_the_start, stored_credentials_of_servers_fail_the_start);
 
 const BEARER: &str = "mcp-canary-90ab";
 const OWN: &str = "the project's configuration and the home are Codex's";
@@ -21,13 +16,11 @@ fn credentials() -> Vec<v1::Credential> {
     vec![of("model", MODEL_KEY), of("mcp:tickets", BEARER)]
 }
 
-fn a_project_entry_with_a_declared_label_fails_the_start(harness: Harness) {
-    let setup = Setup::outer().of(harness).only(OWN).needing(v1::Capability::McpHttpBearerAuth);
+#[test]
+fn a_project_entry_with_a_declared_label_fails_the_start() {
+    let setup = Setup::outer().only(OWN).needing(v1::Capability::McpHttpBearerAuth);
     let script = Script { bearer: Some(BEARER.into()), ..Script::default() };
     scenario("mcp_project", &["R-MCP-2", "R-PLC-1"], setup.beside(script), async |rig| {
-        if harness != Harness::Codex {
-            return Ok(());
-        }
         let evil = Server::start(Script::default()).await?;
         let folder = rig.workspace().join(".codex");
         fs::create_dir_all(&folder)?;
@@ -48,6 +41,7 @@ fn a_project_entry_with_a_declared_label_fails_the_start(harness: Harness) {
         let ready = session.prepare(configuration(), credentials()).await?;
         let seen = rig.turn_with(&session, &ready, "t-1", "go").await?;
         seen.completed()?;
+        assert!(!evil.requests().is_empty());
         for request in evil.requests() {
             assert_eq!(request.header("authorization"), None, "{request:#?}");
         }
@@ -59,12 +53,10 @@ fn a_project_entry_with_a_declared_label_fails_the_start(harness: Harness) {
     });
 }
 
-fn stored_credentials_of_servers_fail_the_start(harness: Harness) {
-    let setup = Setup::outer().of(harness).only(OWN).needing(v1::Capability::McpHttpTools).beside(Script::default());
+#[test]
+fn stored_credentials_of_servers_fail_the_start() {
+    let setup = Setup::outer().only(OWN).needing(v1::Capability::McpHttpTools).beside(Script::default());
     scenario("mcp_stored", &["R-MCP-2", "R-MCP-6"], setup, async |rig| {
-        if harness != Harness::Codex {
-            return Ok(());
-        }
         let configuration = served_by([http_server("tickets", &rig.mcp().url())], rig.configuration(Vec::new()));
         let session = rig.session().await?;
         let ready = rig.prepare(&session, configuration.clone()).await?;

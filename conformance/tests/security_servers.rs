@@ -14,6 +14,8 @@ for_each_harness!(no_secret_of_a_server_is_anywhere_but_where_it_belongs);
 const BEARER: &str = "the bearer";
 const FRESH: &str = "the fresh bearer";
 const VARIABLE: &str = "the variable";
+/// The process of a server, and what starts it for Claude Code.
+const SERVER: [&str; 2] = ["environ of the keeper", "environ of `runtime-bridge-conformance`"];
 
 /// Keeps what the bridge writes to a process of the Harness in a file of the rig, where it is searched like all others.
 const LISTENING: &str = r#"case "$*" in
@@ -24,8 +26,13 @@ esac"#;
 /// A variable stands in the operator's file, in the environment of its server, and on the way to it.
 fn is_known(find: &Find) -> bool {
     let is_file = |end: &str| find.kind == Hidden::File && find.place.ends_with(end);
-    find.secret == VARIABLE
-        && (is_file("environments/env-1.env") || is_file("before.told") || find.kind == Hidden::Environ)
+    let is_server = find.kind == Hidden::Environ && SERVER.contains(&&*find.place);
+    find.secret == VARIABLE && (is_file("environments/env-1.env") || is_file("before.told") || is_server)
+}
+
+/// The last words of a Turn.
+fn says(turn_id: &str) -> String {
+    format!("Umbra of {turn_id}.")
 }
 
 fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
@@ -55,9 +62,9 @@ fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
             }
             let steps = json!([
                 {"after": "user", "play": [{"shell": {"command": "env; cat /proc/$PPID/environ | tr '\\0' '\\n'; echo over", "yield_ms": 30000}}]},
-                {"after": "outputs", "play": [{"calls": [call("utter")]}]},
-                {"after": "outputs", "play": [{"calls": [call("murmur")]}]},
-                {"after": "outputs", "play": [{"text": {"chunks": ["Umbra."]}}]},
+                {"after": "outputs", "play": [{"calls": [call("tickets.utter")]}]},
+                {"after": "outputs", "play": [{"calls": [call("local.murmur")]}]},
+                {"after": "outputs", "play": [{"text": {"chunks": [says(turn_id)]}}]},
             ]);
             rig.provider.script(&steps.to_string())?;
             if turn_id == "t-2" {
@@ -73,7 +80,9 @@ fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
         }
         let refused = session.prepare(configuration.clone(), credentials(BEARER)[1..].to_vec()).await;
         scan.look(Hidden::Refusal, "a refusal", &format!("{refused:?}"));
-        rig.wait_for_history("Umbra.").await?;
+        for turn_id in ["t-1", "t-2", "t-3"] {
+            rig.wait_for_history(&says(turn_id)).await?;
+        }
         scan.files(rig.place().root())?;
         for request in rig.provider.requests() {
             scan.look(Hidden::Request, "a request at the provider", &format!("{request:?}"));
@@ -88,11 +97,6 @@ fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
         assert_eq!(found, [] as [&Find; 0]);
         // It did look, and finds what there is to be found.
         assert!(scan.found().any(|find| find.kind == Hidden::Environ && find.secret == VARIABLE), "{scan:?}");
-        let of_harness: Vec<_> = scan.found().filter(|find| find.kind == Hidden::Environ).collect();
-        assert!(
-            of_harness.iter().all(|find| !find.place.contains("codex") && !find.place.contains("claude")),
-            "{of_harness:?}"
-        );
         let requests = rig.mcp().requests();
         let used = |secret: &str| requests.iter().any(|request| request.bearer() == Some(&*canaries.value(secret)));
         assert!(used(BEARER) && used(FRESH));

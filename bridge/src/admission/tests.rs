@@ -12,6 +12,8 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::gateway::Guard;
+
 use super::{Admitted, Rejection, Selection, Texts, admit, file};
 
 /// Set to write the page anew.
@@ -464,23 +466,34 @@ fn near() -> impl Strategy<Value = String> {
         .prop_map(|(name, deferred, schema)| {
             format!(r#"{{"type":"function","name":"f{name}","description":"","parameters":{schema},"defer_loading":{deferred}}}"#)
         });
-    let server = (0..4u8, any::<bool>(), any::<bool>(), prop::sample::select(vec!["service", "environment"])).prop_map(
-        |(label, is_http, required, origin)| {
-            let transport = match is_http {
-                true => r#"{"type":"http","server_url":"https://h/x"}"#.to_owned(),
-                false => format!(r#"{{"type":"stdio","command":"c","cwd":"{DIRECTORY}"}}"#),
-            };
-            format!(r#"{{"type":"mcp","server_label":"s{label}","transport":{transport},"required":{required},"connection_origin":"{origin}"}}"#)
+    let transport = prop::sample::select(vec![
+        r#"{"type":"http","server_url":"https://h/x"}"#.to_owned(),
+        r#"{"type":"http","server_url":"https://h/x","headers":{"X-B":"2","X-A":""}}"#.to_owned(),
+        format!(r#"{{"type":"stdio","command":"c","args":["","b"],"cwd":"{DIRECTORY}","env_vars":["Z","A"]}}"#),
+    ]);
+    let allowed = prop::sample::select(vec!["null", "[]", r#"["b","a"]"#]);
+    let credential = prop::sample::select(vec!["null", r#""credential""#]);
+    let origin = prop::sample::select(vec!["service", "environment"]);
+    let server = (0..4u8, transport, any::<bool>(), origin, allowed, credential).prop_map(
+        |(label, transport, required, origin, allowed, credential)| {
+            format!(r#"{{"type":"mcp","server_label":"s{label}","transport":{transport},"required":{required},"connection_origin":"{origin}","allowed_tools":{allowed},"credential_id":{credential}}}"#)
         },
     );
     let others = prop::sample::select(vec![
         r#"{"type":"tool_search"}"#,
         r#"{"type":"web_search","mode":"disabled"}"#,
         r#"{"type":"web_search"}"#,
+        r#"{"type":"web_search","mode":"live","context_size":"high","allowed_domains":["b.c","a.b"],"location":{"city":"Bern"}}"#,
         r#"{"type":"programmatic_tool_calling","enabled":false}"#,
     ]);
     let one = prop_oneof![function, server, others.prop_map(str::to_owned)];
-    prop::collection::vec(one, 0..5).prop_map(|all| format!(r#"{{"tools":[{}]}}"#, all.join(",")))
+    let beside = prop::sample::select(vec![
+        "",
+        r#","text":{"verbosity":"high"},"reasoning":{"effort":"low","summary":"auto"},"service_tier":"auto""#,
+        r#","text":{"format":{"type":"json_schema","schema":{"type":"object", "x":1.50}}},"reasoning":{"effort":"high"}"#,
+    ]);
+    (prop::collection::vec(one, 0..5), beside)
+        .prop_map(|(all, beside)| format!(r#"{{"tools":[{}]{beside}}}"#, all.join(",")))
 }
 
 proptest! {
@@ -494,9 +507,14 @@ proptest! {
         let chosen = selection(kind, placement);
         if let Ok(admitted) = admit(&texts, Some(&chosen), &is_tls) {
             let tools = admitted.tools.unwrap();
-            let configuration = super::judge::configuration(&chosen, tools);
-            prop_assert_eq!(crate::session::combination::check(&configuration), Ok(()));
-            prop_assert_eq!(chosen.built.admit(&configuration), Ok(()));
+            let admitted = super::judge::configuration(&chosen, tools);
+            // Core hands in what it was given, and a preparation reads that anew.
+            let given = admit(&texts, Some(&chosen), &is_tls).unwrap().tools.unwrap();
+            let read = crate::service::prepared(given, &Guard::new([])).unwrap();
+            let read = super::judge::configuration(&chosen, read);
+            prop_assert_eq!(&read, &admitted);
+            prop_assert_eq!(crate::session::combination::check(&read), Ok(()));
+            prop_assert_eq!(chosen.built.admit(&read), Ok(()));
         }
     }
 }

@@ -140,3 +140,13 @@ fn server_to(of: McpServer) -> v1::McpServer {
         required,
     }
 }
+
+/// What a preparation reads of what was admitted, once Core has sent it back.
+#[cfg(test)]
+pub(crate) fn prepared(of: Tools, guard: &Guard) -> Checked<Tools> {
+    let bytes = tools_to(of).encode_to_vec();
+    let wire = v1::AdmittedTools::decode(&*bytes).map_err(|error| Refusal::invalid("tools", error.to_string()))?;
+    let tools::Tools { functions, tool_search, mcp_servers, controls } = tools::admitted(wire)?;
+    tools::no_plain_bearers(&mcp_servers, guard)?;
+    Ok(Tools { functions, tool_search, mcp_servers, controls })
+}

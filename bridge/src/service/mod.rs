@@ -36,6 +36,8 @@ mod streams;
 mod tools;
 mod watch;
 
+#[cfg(test)]
+pub(crate) use admit::prepared;
 pub(crate) use answer::capability;
 pub(crate) use codec::{MAX_INLINE, Protobuf};
 use observe::Observation;
