@@ -1,17 +1,18 @@
 //! Harnesses under a user of their own, where the daemon is root (R-SEC-1): what a model runs has that user, and reaches neither the daemon, the
-//! keepers, the journal, events nor key files; everything else is as it is without. Where the tests do not run as root, the daemon says why it does
-//! not start.
+//! keepers, the journal, events nor key files; everything else is as it is without. Where the tests may not switch users, the daemon says why it does
+//! not start, and no more is looked at.
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
 
-use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{fs, io};
 
 use anyhow::Context;
 use conformance::for_each_harness;
 use conformance::rig::{
-    Daemon, Ended, Harness, Observed, Place, Process, Rig, Setup, function, nowhere, program, refusal, scenario,
+    Daemon, Ended, Harness, Observed, Place, Process, Rig, Setup, calling, function, nowhere, program, refusal,
+    scenario, served_by, stdio_server,
 };
 use proto::v1::{self, CancelOutcome, Reason, event::Kind};
 use rustix::process::geteuid;
@@ -23,25 +24,50 @@ for_each_harness!(
     a_cancel_leaves_nothing_of_the_user,
     after_a_kill_of_the_daemon_the_session_goes_on_and_links_are_not_followed,
     homes_of_an_earlier_daemon_are_handed_over,
-    what_the_user_cannot_reach_is_told
+    what_the_user_cannot_reach_is_told,
+    servers_that_are_processes_are_the_users
 );
 
-/// A user that no machine has given to anybody.
-const USER: u32 = 1_999_999_321;
+/// A user that hardly a machine has given to anybody, and that the user namespace of a container has.
+const USER: u32 = 61_321;
 
 /// How the daemon is told of it.
-const CONFIGURED: &str = "harness_user = \"1999999321\"";
+const CONFIGURED: &str = "harness_user = \"61321\"";
 
-/// Runs a scenario with a Harness of this user. Only root can have another user run anything, so elsewhere the daemon must refuse to start.
+/// What the daemon asks for (docs/configuration.md), by its bit in `CapEff`.
+const NEEDED: [(u32, &str); 7] = [
+    (0, "CAP_CHOWN"),
+    (1, "CAP_DAC_OVERRIDE"),
+    (3, "CAP_FOWNER"),
+    (5, "CAP_KILL"),
+    (6, "CAP_SETGID"),
+    (7, "CAP_SETUID"),
+    (19, "CAP_SYS_PTRACE"),
+];
+
+/// Whether these tests, and so a daemon of theirs, may run anything as another user; else what the daemon has to say of it.
+fn may_switch() -> Result<(), String> {
+    if !geteuid().is_root() {
+        return Err("only root may run Harnesses under another user".to_owned());
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
+    let effective = u64::from_str_radix(effective, 16).unwrap();
+    let missing: Vec<_> = NEEDED.iter().filter(|(bit, _)| effective >> bit & 1 == 0).map(|(_, name)| *name).collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("the daemon is root without {};", missing.join(", "))) }
+}
+
+/// Runs a scenario with a Harness of this user. Where that cannot be, the daemon must refuse to start.
 fn under_the_user<F>(name: &str, rules: &[&str], harness: Harness, more: &str, run: F)
 where
     F: AsyncFnOnce(&mut Rig) -> anyhow::Result<()>,
 {
-    if geteuid().is_root() {
+    let Err(why) = may_switch() else {
         return scenario(name, rules, Setup::outer().of(harness).reachable_for(USER).with(more), run);
-    }
-    let text = refused(USER.to_string().as_str());
-    assert!(text.contains("only root may run Harnesses under another user"), "{text}");
+    };
+    println!("LEFT OUT: {name}: {why}");
+    let text = refused(&USER.to_string());
+    assert!(text.contains(&why), "{why:?} is missing: {text}");
 }
 
 /// What a daemon says that may not start with this `harness_user`.
@@ -82,15 +108,26 @@ fn uids(process: &Process) -> anyhow::Result<Vec<u32>> {
 fn all_below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder)? {
+        let Some(entries) = there(fs::read_dir(folder))? else { continue };
+        for entry in entries {
             let entry = entry?;
-            if entry.file_type()?.is_dir() {
+            let Some(kind) = there(entry.file_type())? else { continue };
+            if kind.is_dir() {
                 folders.push(entry.path());
             }
             found.push(entry.path());
         }
     }
     Ok(found)
+}
+
+/// None of what is gone by now: the Harness may be at work.
+fn there<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The folder of the only Session that has one.
@@ -115,12 +152,7 @@ fn everything_has_its_owner(state: &Path) -> anyhow::Result<()> {
     let owned = fs::metadata(state)?;
     anyhow::ensure!((owned.uid(), owned.gid(), owned.mode() & 0o777) == (0, USER, 0o710), "{owned:?}");
     for path in all_below(state)? {
-        let found = match fs::symlink_metadata(&path) {
-            Ok(found) => found,
-            // The Harness may be at work.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error.into()),
-        };
+        let Some(found) = there(fs::symlink_metadata(&path))? else { continue };
         let below: Vec<_> = path.strip_prefix(state)?.iter().map(|part| part.to_string_lossy()).collect();
         let below: Vec<&str> = below.iter().map(AsRef::as_ref).collect();
         let (uid, mode) = (found.uid(), found.mode() & 0o777);
@@ -149,7 +181,10 @@ fn the_harness_and_its_commands_have_the_user_and_reach_nothing_of_the_daemon(ha
         fs::write(&key, "sk-of-the-operator\n")?;
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
         let daemon = rig.daemon.pid();
-        let reach = rig.place().reachable(&program("runtime-bridge-conformance")?)?;
+        let reach = rig.place().reachable_own("runtime-bridge-conformance")?;
+        // The folder of the socket keeps the user out as well, so that the socket itself is looked at.
+        let socket = rig.place().socket().to_owned();
+        fs::set_permissions(socket.parent().context("no folder")?, fs::Permissions::from_mode(0o755))?;
 
         let files = [&state.join("journal.db"), &state.join("lock"), &events, &key];
         let files: Vec<_> = files.into_iter().map(|file| file.display().to_string()).collect();
@@ -175,7 +210,7 @@ echo over"#,
             state = state.display(),
             folder = events.parent().and_then(Path::parent).context("no folder")?.display(),
             reach = reach.display(),
-            socket = rig.place().socket().display(),
+            socket = socket.display(),
         );
         let session = rig.session().await?;
         let said = shell(rig, &session, "t-1", &command).await?;
@@ -184,6 +219,7 @@ echo over"#,
             "met runtime-bridge-\n",
             "met runtime-bridge\n",
             "refused: ",
+            "Permission denied",
             "over",
         ] {
             assert!(said.contains(want), "{want:?} is missing: {said}");
@@ -191,6 +227,13 @@ echo over"#,
         for never in ["read ", "listed ", "wrote ", "killed ", "reached "] {
             assert!(!said.contains(never), "{never:?}: {said}");
         }
+        // Where the socket's mode is no obstacle either, the daemon looks who it is.
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o666))?;
+        let said =
+            shell(rig, &session, "t-open", &format!("'{}' reach '{}'", reach.display(), socket.display())).await?;
+        assert!(said.contains("refused: ") && !said.contains("Permission denied"), "{said}");
+        let log = rig.daemon.log_text();
+        assert!(log.contains(&format!("uid {USER} is not on the list")), "{log}");
 
         // Both run under the user, their keepers do not.
         for process in rig.family()? {
@@ -227,7 +270,9 @@ fn without_a_workspace_it_is_the_same(harness: Harness) {
 
 fn a_cancel_leaves_nothing_of_the_user(harness: Harness) {
     let rules = ["R-SEC-1", "R-CAN-2", "R-CAN-4", "R-EVT-9"];
-    under_the_user("user_cancelled", &rules, harness, CONFIGURED, async |rig| {
+    // What is prepared again interrupts what was before (see `Setup::patient`).
+    let more = format!("{CONFIGURED}\nlimits.interrupt_ms = 12000");
+    under_the_user("user_cancelled", &rules, harness, &more, async |rig| {
         let session = rig.session().await?;
         rig.whole_turn(&session, "t-first", "hello").await?.completed()?;
         let command = "(setsid sh -c \"trap '' TERM HUP; sleep 7401; :\" &); trap '' TERM; sleep 7400; :";
@@ -388,6 +433,45 @@ fn what_the_user_cannot_reach_is_told(harness: Harness) {
     });
 }
 
+fn servers_that_are_processes_are_the_users(harness: Harness) {
+    let rules = ["R-SEC-1", "R-MCP-4", "R-PRE-5"];
+    under_the_user("user_served", &rules, harness, CONFIGURED, async |rig| {
+        // Claude Code starts them by the keeper, which is with the daemon, where a user may have no way.
+        rig.daemon.terminate().await?;
+        let keeper = rig.place().reachable_own("runtime-bridge-keeper")?;
+        let configuration = fs::read_to_string(rig.place().config())?;
+        let configuration = format!("keeper = \"{}\"\n{configuration}", keeper.display());
+        fs::write(rig.place().config(), configuration)?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+
+        let program = rig.place().reachable_own("runtime-bridge-conformance")?;
+        let (program, cwd) = (program.to_string_lossy(), rig.workspace().to_string_lossy());
+        let mut server = stdio_server("local", &program, &["mcp-stdio"], &cwd, &[]);
+        server.required = true;
+        let configuration = served_by([server], rig.configuration(Vec::new()));
+        let session = rig.session().await?;
+        if harness == Harness::ClaudeCode {
+            // Its folder, as the file itself is what others have, too.
+            let folder = keeper.parent().context("no folder")?;
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+            let answer = session.prepare(configuration.clone(), Vec::new()).await;
+            let told = refusal(answer, Reason::PreparationFailed).with("step", "mcp");
+            told.says(&format!("(uid {USER}, gid {USER}) cannot execute the keeper {}", keeper.display()))
+                .says("Permission denied");
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+        }
+        rig.provider.script(&calling("local.environment", &json!({})))?;
+        let ready = rig.prepare(&session, configuration).await?;
+        let seen = rig.turn_with(&session, &ready, "t-1", "look").await?;
+        seen.completed()?;
+        let calls = seen.mcp_calls();
+        assert!(calls.len() == 1 && calls[0].status == v1::ToolStatus::Completed, "{calls:#?}");
+        let serving = rig.wait_for_process(|process| process.command.contains("mcp-stdio")).await?;
+        assert_eq!(uids(&serving)?, [USER; 4]);
+        Ok(())
+    });
+}
+
 #[test]
 fn a_user_that_may_not_be_stops_the_daemon() {
     for (user, want) in [
@@ -423,21 +507,25 @@ fn doctor_tells_who_harnesses_are() {
     let told = doctor("no-such-user-anywhere");
     assert!(told.contains("could not use `harness_user`: there is no user"), "{told}");
     let told = doctor(&USER.to_string());
-    match geteuid().is_root() {
-        true => assert!(told.contains(&format!("0, and Harnesses have uid {USER}, gid {USER}: ")), "{told}"),
-        false => assert!(told.contains("only root may run Harnesses under another user"), "{told}"),
-    }
+    let want = may_switch().err().unwrap_or_else(|| format!("0, and Harnesses have uid {USER}, gid {USER}: "));
+    assert!(told.contains(&want), "{want:?} is missing: {told}");
 }
 
 /// Without another user, what a daemon was started with and what it holds is still closed to processes of its own user who are not root.
 #[tokio::test]
 async fn the_daemons_memory_is_closed_to_its_own_user() -> anyhow::Result<()> {
     // Root reads everything, so where the tests are root another user has the daemon.
+    if geteuid().is_root()
+        && let Err(why) = may_switch()
+    {
+        println!("LEFT OUT: {why}");
+        return Ok(());
+    }
     let other = geteuid().is_root().then_some(USER);
     let place = other.map_or_else(Place::make, Place::make_for)?;
     let folder = place.workspace().to_owned();
-    let daemon = program("runtime-bridge")?;
-    let daemon = other.map_or(Ok(daemon.clone()), |_| place.reachable(&daemon))?;
+    let name = "runtime-bridge";
+    let daemon = other.map_or_else(|| program(name), |_| place.reachable_own(name))?;
     let under = |program: &Path| {
         let mut command = tokio::process::Command::new(program);
         if let Some(uid) = other {

@@ -16,7 +16,7 @@
 //! starts itself so to have its agent under another user, who can then neither signal nor read the keeper (R-SEC-1).
 //!
 //! `runtime-bridge-keeper --serve` keeps nothing: it becomes an MCP server, which gets the variables that are meant for it in
-//! place of those of the Harness that starts it (R-MCP-4).
+//! place of those of the Harness that starts it (R-MCP-4). With `--nothing` it ends with 0, so that it can be asked whether a user may execute it.
 //!
 //! LIMIT: a signal that kills the keeper itself cannot be caught without unsafe code. The daemon therefore gives it
 //! a process group of its own (a Ctrl-C in a terminal does not reach it) and ends what is left by the mark in the
@@ -34,7 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapters::native::served::{MODE, Server};
+use adapters::native::served::{MODE, NOTHING, Server};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -62,6 +62,9 @@ fn main() -> ExitCode {
     }
     if args.next_if(|first| first == MODE).is_some() {
         return serve();
+    }
+    if args.next_if(|first| first == NOTHING).is_some() {
+        return ExitCode::SUCCESS;
     }
     let Some(order) = Order::read(args) else {
         return refuse(FAILED, "usage: runtime-bridge-keeper <life-fd> <grace-ms> <program> [args…]");

@@ -21,7 +21,7 @@ use super::{
     wire::{self, Line, write},
 };
 use crate::{
-    harness::{Executor, HistoryFault, Launch, Placement, PrepareError},
+    harness::{Executor, HistoryFault, Launch, McpServer, McpTransport, Placement, PrepareError},
     native::{
         environment::Environment,
         folder,
@@ -133,7 +133,7 @@ pub(super) async fn prepare(
     {
         return Err(opening.fail("effort", trouble).await);
     }
-    let mcp = match connect(&mut opening, &launch, &settings.keeper).await {
+    let mcp = match connect(&mut opening, &launch, settings).await {
         Ok(mcp) => mcp,
         Err(trouble) => return Err(opening.fail(MCP, trouble).await),
     };
@@ -250,12 +250,21 @@ async fn check_effort(opening: &mut Opening, asked: &str, model: &str) -> Result
 }
 
 /// Has Claude Code connect to the declared MCP servers, looks what came of it, and says which of their tools may be used (R-PRE-5, R-MCP-5).
-async fn connect(opening: &mut Opening, launch: &Launch, keeper: &Path) -> Result<Servers, Trouble> {
+async fn connect(opening: &mut Opening, launch: &Launch, settings: &Settings) -> Result<Servers, Trouble> {
     let declared = &launch.configuration.mcp_servers;
     if declared.is_empty() {
         return Ok(Servers::default());
     }
-    let keeper = std::path::absolute(keeper).map_err(|error| Trouble::Unfit(error.to_string()))?;
+    let keeper = std::path::absolute(&settings.keeper).map_err(|error| Trouble::Unfit(error.to_string()))?;
+    let is_process = |server: &McpServer| matches!(server.transport, McpTransport::Stdio { .. });
+    if let Some(user) = &settings.user
+        && declared.iter().any(is_process)
+    {
+        // What Claude Code says of a server whose program it cannot start names neither the program nor the user.
+        let text =
+            |why| format!("{why}; claude_code starts MCP servers by it, so install it where that user can reach it");
+        user.execute(&keeper).await.map_err(|why| Trouble::Unfit(text(why)))?;
+    }
     let named = mcp::set_servers(launch, &keeper, &[]).map_err(Trouble::Unfit)?;
     told(opening, "mcp_set_servers", &named).await?;
     let status = told(opening, "mcp_status", &mcp::ASK_STATUS).await?;

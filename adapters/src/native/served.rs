@@ -10,6 +10,9 @@ use std::{
 /// The argument that says it.
 pub const MODE: &str = "--serve";
 
+/// The argument with which it does nothing: who got so far could execute it.
+pub const NOTHING: &str = "--nothing";
+
 /// The variable that every declared server has, with its label: what it starts is its own, and may outlive a Turn (R-CAN-2).
 pub const VARIABLE: &str = "RUNTIME_BRIDGE_MCP";
 

@@ -17,12 +17,12 @@ use rustix::{
 };
 use tokio::{process::Command, time};
 
-use super::folder::Folder;
+use super::{folder::Folder, served};
 
 /// LIMIT: how deep a folder that is handed over may be; each level holds a descriptor.
 const DEPTH: usize = 128;
-/// LIMIT: how long the look whether a folder can be entered may take.
-const ENTERS: Duration = Duration::from_secs(10);
+/// LIMIT: how long the look whether a folder can be entered, or the keeper be executed, may take.
+const LOOKS: Duration = Duration::from_secs(10);
 
 /// A user of the system, who is neither root nor the daemon's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,20 +52,40 @@ impl User {
     /// # Errors
     /// Why not, for a person.
     pub async fn enter(&self, keeper: &Path, folder: &Path) -> Result<(), String> {
-        let mut command = Command::new(keeper);
-        command.arg("as").arg(self.to_string()).arg(folder).current_dir("/").env_clear();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-        let refused = |why: &str| {
-            let Self { uid, gid, .. } = self;
-            Err(format!("the harness_user (uid {uid}, gid {gid}) cannot enter {}: {why}", folder.display()))
+        let Self { uid, gid, .. } = self;
+        let refused = |why| format!("the harness_user (uid {uid}, gid {gid}) cannot enter {}: {why}", folder.display());
+        self.ask(keeper, folder, false).await.map_err(refused)
+    }
+
+    /// Whether the user may execute the keeper's program, where a Harness is to start it.
+    ///
+    /// # Errors
+    /// Why not, for a person.
+    pub async fn execute(&self, keeper: &Path) -> Result<(), String> {
+        let Self { uid, gid, .. } = self;
+        let refused = |why| {
+            format!("the harness_user (uid {uid}, gid {gid}) cannot execute the keeper {}: {why}", keeper.display())
         };
-        match time::timeout(ENTERS, command.output()).await {
-            Err(_late) => refused("there was no answer"),
-            Ok(Err(error)) => refused(&error.to_string()),
+        self.ask(keeper, Path::new("/"), true).await.map_err(refused)
+    }
+
+    /// Has the keeper become the user in a folder, and execute itself there.
+    async fn ask(&self, keeper: &Path, folder: &Path, executes: bool) -> Result<(), String> {
+        let keeper = std::path::absolute(keeper).map_err(|error| error.to_string())?;
+        let mut command = Command::new(&keeper);
+        command.arg("as").arg(self.to_string()).arg(folder).current_dir("/").env_clear();
+        if executes {
+            command.arg(&keeper).arg(served::NOTHING);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        match time::timeout(LOOKS, command.output()).await {
+            Err(_late) => Err("there was no answer".to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
             Ok(Ok(output)) if output.status.success() => Ok(()),
             Ok(Ok(output)) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                refused(said.trim().rsplit_once(": ").map_or("the keeper does not say why", |(_, why)| why))
+                let why = said.trim().rsplit_once(": ").map_or("the keeper does not say why", |(_, why)| why);
+                Err(why.to_owned())
             }
         }
     }

@@ -90,6 +90,7 @@ impl Peer {
         }
         let (program, arguments) = sdk.serving("http")?;
         let mut command = Command::new(program);
+        // Its standard error is the test's, whose runner shows it where the test fails.
         command.args(arguments).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("start the MCP server of {}", sdk.name()))?;
         let mut said = BufReader::new(child.stdout.take().context("no output")?).lines();

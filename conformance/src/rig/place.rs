@@ -13,7 +13,7 @@ const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
 /// Where every user may go, and where Codex has nothing against a home; it is not the temporary folder.
 const FOR_ALL: &str = "/var/tmp";
 
-/// The folders of one rig. They are removed when it is dropped, unless a test is failing.
+/// The folders of one rig. They are removed when it is dropped; those in the build's folder stay where a test is failing.
 #[derive(Debug)]
 pub struct Place {
     root: PathBuf,
@@ -40,7 +40,8 @@ impl Place {
     /// # Errors
     /// When one cannot be made, or not be given away.
     pub fn make_for(uid: u32) -> anyhow::Result<Self> {
-        let place = Self::make_in(Path::new(FOR_ALL))?;
+        let place = Self::make_in(Path::new(FOR_ALL))
+            .context("what another user is to reach lies there, where programs can be executed")?;
         for folder in [place.root(), &place.workspace_root(), place.workspace()] {
             fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
         }
@@ -48,20 +49,45 @@ impl Place {
         Ok(place)
     }
 
-    /// A program, with the files beside it, where another user can reach it.
+    /// The program of a Harness, with the files beside it, where another user can reach it.
     ///
     /// # Errors
     /// When a file can neither be linked nor copied.
-    pub fn reachable(&self, program: &Path) -> anyhow::Result<PathBuf> {
+    pub(super) fn reachable(&self, program: &Path) -> anyhow::Result<PathBuf> {
         let program = program.canonicalize()?;
-        let (name, from) = (program.file_name().context("no program")?, program.parent().context("no folder")?);
-        let to = self.root.join("programs").join(name);
-        fs::create_dir_all(&to)?;
-        for entry in fs::read_dir(from)? {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(program.parent().context("no folder")?)? {
             let entry = entry?;
-            let there = to.join(entry.file_name());
-            if entry.file_type()?.is_file() && fs::hard_link(entry.path(), &there).is_err() {
-                fs::copy(entry.path(), &there).with_context(|| format!("copy {}", entry.path().display()))?;
+            if entry.file_type()?.is_file() {
+                files.push(entry.path());
+            }
+        }
+        self.put_in_reach(&program, &files)
+    }
+
+    /// A program of the workspace (see [`program`]) where another user can reach it; the daemon with the keeper, which it has beside it.
+    ///
+    /// # Errors
+    /// When it was not built, or can neither be linked nor copied.
+    pub fn reachable_own(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let program = program(name)?.canonicalize()?;
+        let keeper = (name == "runtime-bridge").then(|| program.with_file_name("runtime-bridge-keeper"));
+        let files: Vec<_> = keeper.into_iter().chain([program.clone()]).collect();
+        self.put_in_reach(&program, &files)
+    }
+
+    fn put_in_reach(&self, program: &Path, files: &[PathBuf]) -> anyhow::Result<PathBuf> {
+        let (programs, name) = (self.root.join("programs"), program.file_name().context("no program")?);
+        let to = programs.join(name);
+        fs::create_dir_all(&to)?;
+        for folder in [&programs, &to] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+        }
+        for file in files {
+            let there = to.join(file.file_name().context("no file")?);
+            // Another file system has no links to this one's files.
+            if fs::hard_link(file, &there).is_err() {
+                fs::copy(file, &there).with_context(|| format!("copy {} to {FOR_ALL}", file.display()))?;
             }
         }
         Ok(to.join(name))
@@ -166,9 +192,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What cannot be removed is in the build's folder or empty, and hurts nobody.
+        // What is left for a look goes with the build's folder; nobody would take it away elsewhere.
         _ = fs::remove_dir_all(&self.socket_dir);
-        if !std::thread::panicking() {
+        if !std::thread::panicking() || self.root.starts_with(FOR_ALL) {
             _ = fs::remove_dir_all(&self.root);
         }
     }
