@@ -1,7 +1,7 @@
 //! MCP servers over HTTP: their tools, headers and bearers, and what is told of a call (R-MCP-1, R-MCP-3, R-MCP-5).
 
 use conformance::for_each_harness;
-use conformance::mcp::{Script, Server};
+use conformance::mcp::{Fault, Script, Server};
 use conformance::provider::Recorded;
 use conformance::rig::{
     Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, bearer, called_by, calling, files_with, http_server, nowhere,
@@ -17,7 +17,6 @@ for_each_harness!(
     without_the_gateway_the_harness_sends_the_bearer_itself,
     without_a_workspace_servers_of_the_service_are_there,
     a_resumed_session_has_the_same_servers,
-    a_model_that_searches_finds_the_tools,
 );
 
 const LABEL: &str = "tickets";
@@ -106,6 +105,12 @@ fn the_model_has_the_allowed_tools_and_calls_them(harness: Harness) {
                 _ => has_echoed(&seen, turn_id)?,
             }
             assert_eq!(seen.notices("mcp_unavailable"), [""; 0]);
+            // A server is told of where no file keeps it.
+            let sessions = rig.place().state().join("sessions");
+            for text in ["mcp_servers", &rig.mcp().origin()] {
+                let files = files_with(&sessions, text)?;
+                assert!(files.is_empty(), "{text} is in {files:?}");
+            }
             session.release(true).await?;
         }
         let requests = rig.mcp().requests();
@@ -203,7 +208,7 @@ fn without_the_gateway_the_harness_sends_the_bearer_itself(harness: Harness) {
 }
 
 fn without_a_workspace_servers_of_the_service_are_there(harness: Harness) {
-    let setup = Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::McpHttpTools);
+    let setup = Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::McpHttpRequired);
     let script = Script { bearer: Some(BEARER.into()), ..Script::default() };
     scenario("mcp_nowhere", &["R-CTL-4", "R-MCP-1", "R-MCP-7", "R-PRE-5"], setup.beside(script), async |rig| {
         let mut server = bearer(http_server(LABEL, &rig.mcp().url()));
@@ -214,11 +219,27 @@ fn without_a_workspace_servers_of_the_service_are_there(harness: Harness) {
         let session = rig.session_nowhere().await?;
         let hidden = rig.prepare(&session, hidden).await;
         refusal(hidden, Reason::UnsupportedConfiguration).says("link-local").hides("169.254");
+        let configuration = served_by([server], configuration);
+        rig.mcp().fail(None, Fault::Dropped);
+        let failed = session.prepare(configuration.clone(), credentials(BEARER)).await;
+        refusal(failed, Reason::PreparationFailed).with("step", "mcp").says(LABEL).hides(BEARER).hides("127.0.0.1");
+        rig.mcp().heal();
         rig.provider.script(&echoes("one"))?;
-        let seen = turn(rig, &session, served_by([server], configuration), credentials(BEARER), "t-1").await?;
+        let seen = turn(rig, &session, configuration, credentials(BEARER), "t-1").await?;
         has_echoed(&seen, "one")?;
-        let offered = called_by(&rig.provider.model_requests()[0], LABEL);
+        let request = &rig.provider.model_requests()[0];
+        let offered = called_by(request, LABEL);
         assert!(offered.iter().any(|tool| tool == "echo"), "{offered:?}");
+        // Nothing else is, but for what docs/deviations.md says of Codex.
+        let mut others: Vec<_> = request.tools().into_iter().filter(|tool| !tool.starts_with("tickets.")).collect();
+        others.sort();
+        match harness {
+            Harness::Codex => assert_eq!(
+                others,
+                ["list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource", "web_search"]
+            ),
+            Harness::ClaudeCode => assert_eq!(others, [""; 0]),
+        }
         Ok(())
     });
 }
@@ -252,13 +273,11 @@ fn a_resumed_session_has_the_same_servers(harness: Harness) {
     });
 }
 
-fn a_model_that_searches_finds_the_tools(harness: Harness) {
-    let setup = Setup::outer().of(harness).needing(v1::Capability::McpHttpTools);
+#[test]
+fn a_model_that_searches_finds_the_tools() {
+    let setup = Setup::outer().needing(v1::Capability::McpHttpTools);
     let setup = setup.only("Codex hides the tools of servers from the models of its catalogue until they search");
     scenario("mcp_searched", &["R-MCP-1", "R-MCP-5", "R-CTL-1"], setup.beside(Script::default()), async |rig| {
-        if harness != Harness::Codex {
-            return Ok(());
-        }
         let search = json!({"type": "tool_search_call", "id": "ts_1", "call_id": "ts-1", "execution": "client", "status": "completed",
             "arguments": {"query": "echo", "limit": 50}});
         let call =
@@ -284,6 +303,37 @@ fn a_model_that_searches_finds_the_tools(harness: Harness) {
             "{requests:#?}"
         );
         assert!(!requests[1].body.contains("erase"), "a tool that is not allowed is found");
+        Ok(())
+    });
+}
+
+/// What docs/deviations.md says of them: each has a name of its own to the model, and its real one in events.
+#[test]
+fn tools_whose_names_are_spelt_alike_are_told_apart() {
+    let setup = Setup::outer().only("how the names of tools are spelt for the model is Codex's own");
+    let setup = setup.needing(v1::Capability::McpHttpTools);
+    let script = Script { more: vec!["a.b".into(), "a_b".into()], ..Script::default() };
+    scenario("mcp_collides", &["R-MCP-5"], setup.beside(script), async |rig| {
+        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["First."]}}]}]"#)?;
+        let session = rig.session().await?;
+        let configuration = served_by([http_server(LABEL, &rig.mcp().url())], rig.configuration(Vec::new()));
+        let model = credentials(BEARER)[..1].to_vec();
+        turn(rig, &session, configuration.clone(), model.clone(), "t-1").await?.completed()?;
+        let alike: Vec<_> = called_by(&rig.provider.model_requests()[0], LABEL);
+        let alike: Vec<_> = alike.iter().filter(|name| name.starts_with("a_b")).collect();
+        assert!(alike.len() == 2 && alike.iter().all(|name| name.starts_with("a_b_")), "{alike:?}");
+        for (index, name) in alike.iter().enumerate() {
+            rig.provider.script(&calling(&format!("tickets.{name}"), &json!({"text": "x"})))?;
+            let turn_id = format!("t-{}", index + 2);
+            let seen = turn(rig, &session, configuration.clone(), model.clone(), &turn_id).await?;
+            seen.completed()?;
+            let calls = seen.mcp_calls();
+            assert_eq!((calls.len(), calls[0].status), (1, v1::ToolStatus::Completed), "{calls:#?}");
+            assert_eq!(rig.mcp().calls().last(), Some(&calls[0].call.tool), "{calls:#?}");
+        }
+        let mut called = rig.mcp().calls();
+        called.sort();
+        assert_eq!(called, ["a.b", "a_b"]);
         Ok(())
     });
 }

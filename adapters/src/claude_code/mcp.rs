@@ -70,6 +70,7 @@ pub(super) struct SetServers<'a> {
 enum Server<'a> {
     Http { url: &'a str, headers: BTreeMap<&'a str, Cow<'a, str>> },
     Stdio { command: &'a str, args: [&'static str; 1], env: BTreeMap<String, String> },
+    Sdk { name: &'static str },
 }
 
 /// The text that Claude Code would put something else in place of.
@@ -99,6 +100,10 @@ pub(super) fn set_servers<'a>(
             },
         };
         servers.insert(label, named);
+    }
+    // What is not named again is taken away, and the functions of the Session are a server too.
+    if !launch.configuration.functions.is_empty() {
+        servers.insert(SERVER, Server::Sdk { name: SERVER });
     }
     Ok(SetServers { subtype: "mcp_set_servers", servers })
 }

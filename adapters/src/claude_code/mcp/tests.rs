@@ -4,7 +4,7 @@ use secrecy::SecretString;
 
 use super::*;
 use crate::{
-    harness::{Configuration, Controls, McpOrigin, ModelProtocol, ModelProvider, Placement, Secrets},
+    harness::{Configuration, Controls, FunctionTool, McpOrigin, ModelProtocol, ModelProvider, Placement, Secrets},
     native::environment::Mark,
 };
 
@@ -77,6 +77,23 @@ fn servers_are_named_with_their_bearer_or_a_blank_one() {
             r#""secret":{"type":"http","url":"https://tickets.example/mcp?a=b","headers":{"Authorization":"Bearer b-1","X-Team":"a $b"}}}}"#
         )
     );
+}
+
+#[test]
+fn the_functions_are_named_again_beside_the_servers() {
+    let mut launch = launch(vec![http("open", None, false)]);
+    let functions = vec![FunctionTool {
+        name: "f".into(),
+        description: String::new(),
+        parameters: "{}".into(),
+        defer_loading: false,
+        silence_timeout: None,
+        max_duration: None,
+    }];
+    launch.configuration = Arc::new(Configuration { functions, ..(*launch.configuration).clone() });
+    let request = set_servers(&launch, Path::new("/keeper"), &[]).unwrap();
+    let request = serde_json::to_string(&request).unwrap();
+    assert!(request.contains(r#"{"functions":{"type":"sdk","name":"functions"},"open":{"#), "{request}");
 }
 
 #[test]
