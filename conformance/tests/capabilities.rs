@@ -29,27 +29,6 @@ fn the_page_says_what_every_harness_declares() {
     });
 }
 
-/// What is declared for a workspace is what an adapter has shown there, and never more than the Harness has of it (R-CAP-2): each capability that has
-/// a feature of its own for workspaces is advertised there with evidence from there.
-#[test]
-fn a_workspace_has_what_the_adapter_has_shown_there() {
-    scenario("capabilities_workspace", &["R-CAP-2", "R-CAP-3"], Setup::outer().with_all(), async |rig| {
-        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        for told in &info.harnesses {
-            for (capability, _) in FEATURES {
-                let proved = |placement| {
-                    told.evidence.iter().any(|one| one.capability() == capability && one.placement == under(placement))
-                };
-                let (kind, name) = (&told.kind, word(capability));
-                let advertised = told.workspace().any(|one| one == capability);
-                assert_eq!(advertised, proved(Placement::Workspace), "{kind}: {name}");
-                assert_eq!(told.none().any(|one| one == capability), proved(Placement::None), "{kind}: {name}");
-            }
-        }
-        Ok(())
-    });
-}
-
 /// The features of adapters for workspaces, by their capability.
 const FEATURES: [(Capability, &str); 4] = [
     (Capability::FunctionTools, "workspace_functions"),

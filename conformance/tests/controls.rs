@@ -20,10 +20,14 @@ use rows::{Part, Row, Want, rows};
 use serde_json::Value;
 
 for_each_harness!(
+    without_a_workspace_the_provider_sees_each_way_to_search,
+    on_a_workspace_the_provider_sees_each_way_to_search,
     without_a_workspace_the_provider_sees_the_tools_of_each_control,
     on_a_workspace_the_provider_sees_the_tools_of_each_control,
-    without_a_workspace_the_provider_sees_the_settings_of_each_control,
-    on_a_workspace_the_provider_sees_the_settings_of_each_control,
+    without_a_workspace_the_provider_sees_each_verbosity_and_summary,
+    on_a_workspace_the_provider_sees_each_verbosity_and_summary,
+    without_a_workspace_the_provider_sees_each_effort_and_tier,
+    on_a_workspace_the_provider_sees_each_effort_and_tier,
 );
 
 /// Sessions at a time: the machine may have room for no more.
@@ -40,32 +44,45 @@ enum Seen {
     Failed(String),
 }
 
+fn without_a_workspace_the_provider_sees_each_way_to_search(harness: Harness) {
+    section("search_none", harness, Placement::None, Part::Search);
+}
+
+fn on_a_workspace_the_provider_sees_each_way_to_search(harness: Harness) {
+    section("search_workspace", harness, Placement::Workspace, Part::Search);
+}
+
 fn without_a_workspace_the_provider_sees_the_tools_of_each_control(harness: Harness) {
-    let setup = setup(harness, Placement::None);
-    scenario("controls_none", &RULES, setup, async |rig| each_cell(rig, Placement::None, Part::Tools).await);
+    section("controls_none", harness, Placement::None, Part::Tools);
 }
 
 fn on_a_workspace_the_provider_sees_the_tools_of_each_control(harness: Harness) {
-    let setup = setup(harness, Placement::Workspace);
-    scenario("controls_workspace", &RULES, setup, async |rig| each_cell(rig, Placement::Workspace, Part::Tools).await);
+    section("controls_workspace", harness, Placement::Workspace, Part::Tools);
 }
 
-fn without_a_workspace_the_provider_sees_the_settings_of_each_control(harness: Harness) {
-    let setup = setup(harness, Placement::None);
-    scenario("settings_none", &RULES, setup, async |rig| each_cell(rig, Placement::None, Part::Settings).await);
+fn without_a_workspace_the_provider_sees_each_verbosity_and_summary(harness: Harness) {
+    section("settings_none", harness, Placement::None, Part::Settings);
 }
 
-fn on_a_workspace_the_provider_sees_the_settings_of_each_control(harness: Harness) {
-    let setup = setup(harness, Placement::Workspace);
-    let run = async |rig: &mut Rig| each_cell(rig, Placement::Workspace, Part::Settings).await;
-    scenario("settings_workspace", &RULES, setup, run);
+fn on_a_workspace_the_provider_sees_each_verbosity_and_summary(harness: Harness) {
+    section("settings_workspace", harness, Placement::Workspace, Part::Settings);
+}
+
+fn without_a_workspace_the_provider_sees_each_effort_and_tier(harness: Harness) {
+    section("efforts_none", harness, Placement::None, Part::Efforts);
+}
+
+fn on_a_workspace_the_provider_sees_each_effort_and_tier(harness: Harness) {
+    section("efforts_workspace", harness, Placement::Workspace, Part::Efforts);
 }
 
 const RULES: [&str; 6] = ["R-CTL-2", "R-CTL-4", "R-CTL-5", "R-CAP-1", "R-CAP-2", "R-PRE-4"];
 
-/// With the gateway a newer key is no reason for a new Executor.
-fn setup(harness: Harness, placement: Placement) -> Setup {
-    Setup::outer().of(harness).needing_under(placement, Capability::ExecutionControls).without_gateway()
+/// A section of the page.
+fn section(name: &str, harness: Harness, placement: Placement, part: Part) {
+    // With the gateway a newer key is no reason for a new Executor.
+    let setup = Setup::outer().of(harness).needing_under(placement, Capability::ExecutionControls).without_gateway();
+    scenario(name, &RULES, setup, async |rig| each_cell(rig, placement, part).await);
 }
 
 async fn each_cell(rig: &Rig, placement: Placement, part: Part) -> anyhow::Result<()> {
@@ -105,8 +122,10 @@ async fn each_cell(rig: &Rig, placement: Placement, part: Part) -> anyhow::Resul
 /// The heading of a section of the page.
 fn heading(harness: Harness, placement: Placement, part: Part) -> String {
     let part = match part {
+        Part::Search => "search of the web",
         Part::Tools => "tools",
-        Part::Settings => "settings",
+        Part::Settings => "verbosity and summaries",
+        Part::Efforts => "efforts and tiers",
     };
     format!("## {}, `{}`, {part}", harness.title(), under(placement))
 }
@@ -264,7 +283,7 @@ fn every_cell_has_its_line() {
     let text = fs::read_to_string(page()).unwrap();
     for harness in Harness::ALL {
         for placement in [Placement::None, Placement::Workspace] {
-            for part in [Part::Tools, Part::Settings] {
+            for part in Part::ALL {
                 let heading = heading(harness, placement, part);
                 let (_, section) = text.split_once(&format!("\n{heading}\n")).unwrap();
                 let section = section.split("\n## ").next().unwrap();

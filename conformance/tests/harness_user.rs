@@ -2,6 +2,7 @@
 //! keepers, the journal, events nor key files; everything else is as it is without. Where the tests may not switch users, the daemon says why it does
 //! not start, and no more is looked at.
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "what was left out is said")]
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};

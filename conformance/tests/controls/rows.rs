@@ -114,22 +114,37 @@ fn same() -> Want {
 /// Which controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Those that decide which tools the model is offered, or how it answers.
+    /// The search of the web.
+    Search,
+    /// The others that decide which tools the model is offered, or how it answers.
     Tools,
-    /// Those that decide how it is asked.
+    /// How long it answers, and what it tells of its reasoning.
     Settings,
+    /// How much it reasons, and how soon.
+    Efforts,
+}
+
+impl Part {
+    pub(crate) const ALL: [Self; 4] = [Self::Search, Self::Tools, Self::Settings, Self::Efforts];
 }
 
 /// The rows of a Harness under a placement, those without a control first.
 pub(crate) fn rows(harness: Harness, placement: Placement, part: Part) -> Vec<Row> {
     let nowhere = placement == Placement::None;
-    let (mut rows, others) = match (harness, part) {
+    let (mut rows, mut others) = match (harness, part) {
+        (Harness::Codex, Part::Search) => (codex(nowhere), codex_search()),
         (Harness::Codex, Part::Tools) => (codex(nowhere), codex_tools(nowhere)),
         (Harness::Codex, Part::Settings) => (codex(nowhere), codex_settings()),
-        (Harness::ClaudeCode, Part::Tools) => (claude(nowhere), claude_tools(nowhere)),
+        (Harness::Codex, Part::Efforts) => (codex(nowhere), codex_efforts()),
+        (Harness::ClaudeCode, Part::Search) => (claude(nowhere), claude_search(nowhere)),
+        (Harness::ClaudeCode, Part::Tools) => (claude(nowhere), claude_tools()),
         (Harness::ClaudeCode, Part::Settings) => (claude(nowhere), claude_settings()),
+        (Harness::ClaudeCode, Part::Efforts) => (claude(nowhere), claude_efforts()),
     };
-    rows.extend(others.into_iter().filter(|row| nowhere || !row.once));
+    others.retain(|row| nowhere || !row.once);
+    // Only what the others are compared with.
+    rows.retain(|row| others.iter().any(|other| other.model == row.model));
+    rows.extend(others);
     rows
 }
 
@@ -163,16 +178,8 @@ fn codex(nowhere: bool) -> Vec<Row> {
     ]
 }
 
-fn codex_tools(nowhere: bool) -> Vec<Row> {
-    let one_by_one = [
-        ("exec_command", Some("")),
-        ("write_stdin", Some("")),
-        ("view_image", Some("")),
-        ("apply_patch", Some("")),
-        ("clock.curr_time", Some("")),
-        ("exec", None),
-        ("wait", None),
-    ];
+/// Those of [`SCRIPTED`] are not among them: whatever it is told, Codex offers that model no search, so that nothing would show (R-CTL-4).
+fn codex_search() -> Vec<Row> {
     let cached = || search(WebSearchMode::Cached);
     let live = || search(WebSearchMode::Live);
     let sized = |size: WebSearchContextSize| v1::WebSearchControl { context_size: Some(size.into()), ..live() };
@@ -181,21 +188,13 @@ fn codex_tools(nowhere: bool) -> Vec<Row> {
         let domains = domains.iter().map(|&domain| domain.to_owned()).collect();
         v1::WebSearchControl { allowed_domains: Some(v1::SearchDomains { domains }), ..live() }
     };
-    let ulm = v1::SearchLocation {
-        city: Some("Ulm".into()),
-        country: Some("DE".into()),
-        region: Some("BW".into()),
-        timezone: Some("Europe/Berlin".into()),
-    };
     let found = |with: &'static str| changes([("web_search", Some(with))]);
-    let everything = v1::WebSearchControl { location: Some(ulm.clone()), ..among(&["example.com"]) };
     vec![
         searching("disabled", DIRECT, search(WebSearchMode::Disabled), changes([("web_search", None)])),
         searching("disabled", UNKNOWN, search(WebSearchMode::Disabled), changes([("web_search", None)])),
         searching("cached", DIRECT, cached(), found(CACHED)).resumed(),
         searching("cached", UNKNOWN, cached(), found(r#"{"external_web_access":false}"#)),
         searching("live", DIRECT, live(), found(LIVE)),
-        searching("live", SCRIPTED, live(), same()),
         searching(
             "live, `context_size` low",
             DIRECT,
@@ -232,7 +231,7 @@ fn codex_tools(nowhere: bool) -> Vec<Row> {
         searching(
             "live, `location` of all four",
             DIRECT,
-            located(ulm.clone()),
+            located(ulm()),
             found(r#"{"external_web_access":true,"search_content_types":["text","image"],"user_location":{"city":"Ulm","country":"DE","region":"BW","timezone":"Europe/Berlin","type":"approximate"}}"#),
         ),
         searching(
@@ -242,6 +241,34 @@ fn codex_tools(nowhere: bool) -> Vec<Row> {
             found(r#"{"external_web_access":true,"search_content_types":["text","image"],"user_location":{"type":"approximate"}}"#),
         )
         .once(),
+    ]
+}
+
+fn ulm() -> v1::SearchLocation {
+    v1::SearchLocation {
+        city: Some("Ulm".into()),
+        country: Some("DE".into()),
+        region: Some("BW".into()),
+        timezone: Some("Europe/Berlin".into()),
+    }
+}
+
+fn codex_tools(nowhere: bool) -> Vec<Row> {
+    let one_by_one = [
+        ("exec_command", Some("")),
+        ("write_stdin", Some("")),
+        ("view_image", Some("")),
+        ("apply_patch", Some("")),
+        ("clock.curr_time", Some("")),
+        ("exec", None),
+        ("wait", None),
+    ];
+    let everything = v1::WebSearchControl {
+        location: Some(ulm()),
+        allowed_domains: Some(v1::SearchDomains { domains: vec!["example.com".into()] }),
+        ..search(WebSearchMode::Live)
+    };
+    vec![
         scripts(true, DIRECT, changes([("exec", Some("")), ("wait", Some(""))])).resumed(),
         scripts(true, SCRIPTED, if nowhere { changes([("exec", Some("")), ("wait", Some(""))]) } else { same() }),
         scripts(true, UNKNOWN, changes([("exec", Some("")), ("wait", Some(""))])).once(),
@@ -293,6 +320,17 @@ fn codex_settings() -> Vec<Row> {
                 "text_verbosity cannot be high: the catalogue of codex has no model private-model, and codex tells such a model nothing of it",
             ),
         ),
+        // What Codex makes of it where the model lists it.
+        summary("auto", DIRECT, setting("reasoning.summary", "auto")),
+        summary("concise", DIRECT, setting("reasoning.summary", "concise")).once(),
+        summary("detailed", DIRECT, setting("reasoning.summary", "detailed")),
+        summary("none", UNKNOWN, changes([("reasoning.summary", None)])),
+    ]
+}
+
+fn codex_efforts() -> Vec<Row> {
+    let setting = |name: &'static str, value: &'static str| changes([(name, Some(value))]);
+    vec![
         effort("low", DIRECT, setting("reasoning.effort", "low")),
         effort("high", DIRECT, setting("reasoning.effort", "high")).once(),
         effort("xhigh", DIRECT, setting("reasoning.effort", "xhigh")),
@@ -306,11 +344,6 @@ fn codex_settings() -> Vec<Row> {
         ),
         effort("minimal", UNKNOWN, setting("reasoning.effort", "minimal")),
         effort("none", UNKNOWN, setting("reasoning.effort", "none")).once(),
-        // What Codex makes of it where the model lists it.
-        summary("auto", DIRECT, setting("reasoning.summary", "auto")),
-        summary("concise", DIRECT, setting("reasoning.summary", "concise")).once(),
-        summary("detailed", DIRECT, setting("reasoning.summary", "detailed")),
-        summary("none", UNKNOWN, changes([("reasoning.summary", None)])),
         tier("auto", DIRECT, same()),
         tier("priority", DIRECT, setting("service_tier", "priority")),
         tier("fast", DIRECT, setting("service_tier", "priority")).once(),
@@ -363,12 +396,26 @@ fn claude(nowhere: bool) -> Vec<Row> {
     vec![native(CLAUDE, &[tools, &[("output_config.effort", "medium")]])]
 }
 
-fn claude_tools(nowhere: bool) -> Vec<Row> {
+fn claude_search(nowhere: bool) -> Vec<Row> {
     let medium = || v1::WebSearchControl {
         context_size: Some(WebSearchContextSize::Medium.into()),
         ..search(WebSearchMode::Live)
     };
     let found = || if nowhere { changes([("WebSearch", Some(""))]) } else { same() };
+    vec![
+        searching(
+            "disabled",
+            CLAUDE,
+            search(WebSearchMode::Disabled),
+            changes([("WebSearch", None), ("WebFetch", None)]),
+        )
+        .resumed(),
+        searching("live", CLAUDE, search(WebSearchMode::Live), found()),
+        searching("live, `context_size` medium", CLAUDE, medium(), found()).once(),
+    ]
+}
+
+fn claude_tools() -> Vec<Row> {
     let finding = |of: &[(&'static str, &'static str)]| {
         let searched =
             [("ToolSearch", ""), ("DeferredToolPlaceholder", "to be found"), ("rare", "to be found"), ("often", "")];
@@ -380,15 +427,6 @@ fn claude_tools(nowhere: bool) -> Vec<Row> {
         tools.tool_search = Some(v1::ToolSearch {});
     };
     vec![
-        searching(
-            "disabled",
-            CLAUDE,
-            search(WebSearchMode::Disabled),
-            changes([("WebSearch", None), ("WebFetch", None)]),
-        )
-        .resumed(),
-        searching("live", CLAUDE, search(WebSearchMode::Live), found()),
-        searching("live, `context_size` medium", CLAUDE, medium(), found()).once(),
         scripts(false, CLAUDE, same()),
         row("`output_format`", "json_schema", CLAUDE, changes([("StructuredOutput", Some(""))]), answering),
         row("`tool_search`", "beside a deferred function", CLAUDE, finding(&[]), deferring),
@@ -414,9 +452,12 @@ fn claude_tools(nowhere: bool) -> Vec<Row> {
 }
 
 fn claude_settings() -> Vec<Row> {
+    vec![verbosity(TextVerbosity::Medium, CLAUDE, same()), summary("auto", CLAUDE, same())]
+}
+
+fn claude_efforts() -> Vec<Row> {
     let asked = |value: &'static str| changes([("output_config.effort", Some(value))]);
     vec![
-        verbosity(TextVerbosity::Medium, CLAUDE, same()),
         effort("low", CLAUDE, asked("low")),
         effort("medium", CLAUDE, asked("medium")).once(),
         effort("high", CLAUDE, asked("high")).once(),
@@ -434,7 +475,6 @@ fn claude_settings() -> Vec<Row> {
             WITHOUT_EFFORTS,
             Want::Fails("claude refused: reasoning_effort cannot be low for the model claude-sonnet-4-5: it has none"),
         ),
-        summary("auto", CLAUDE, same()),
         tier("auto", CLAUDE, same()),
     ]
 }
