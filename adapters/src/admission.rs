@@ -5,7 +5,7 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    harness::{Capability, Configuration, Declaration, Limits, ModelProtocol, NotAdmitted, Placement},
+    harness::{Capability, Configuration, Controls, Declaration, Limits, ModelProtocol, NotAdmitted, Placement},
     json::{self, Numbers, Taken},
 };
 
@@ -79,23 +79,41 @@ pub fn function_name(index: usize, name: &str) -> Result<(), NotAdmitted> {
     Ok(())
 }
 
-/// Checks tools and controls against what is taken under the placement of the configuration.
-pub(crate) fn tools(taker: &Taker<'_>, configuration: &Configuration) -> Result<(), NotAdmitted> {
+/// What only one kind of Harness minds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Native {
+    /// Of tools.
+    pub(crate) tools: fn(&Configuration) -> Result<(), NotAdmitted>,
+    /// Of the format of final answers.
+    pub(crate) format: fn(&Configuration) -> Result<(), NotAdmitted>,
+    /// Of native settings.
+    pub(crate) settings: fn(&str) -> Result<(), NotAdmitted>,
+}
+
+/// Checks all but the provider and the model against what is taken under the placement of the configuration: tools, then the format of answers and what
+/// else is said of them, then native settings. The order is that of admission.
+pub(crate) fn declared(taker: &Taker<'_>, native: Native, configuration: &Configuration) -> Result<(), NotAdmitted> {
+    tools(taker, configuration)?;
+    (native.tools)(configuration)?;
+    format(taker, configuration)?;
+    (native.format)(configuration)?;
+    answers(taker, &configuration.controls)?;
+    (native.settings)(&configuration.harness_config)
+}
+
+fn tools(taker: &Taker<'_>, configuration: &Configuration) -> Result<(), NotAdmitted> {
     let kind = taker.kind;
     let has = |capability| taker.has(capability);
-    let (placement, called) = match configuration.placement {
-        Placement::None => (Capability::EnvironmentNone, "none"),
-        Placement::Workspace { .. } => (Capability::LocalEnvironment, "workspace"),
+    let called = called(&configuration.placement);
+    let placement = match configuration.placement {
+        Placement::None => Capability::EnvironmentNone,
+        Placement::Workspace { .. } => Capability::LocalEnvironment,
     };
     if !has(placement) {
         return Err(refused("placement", format!("{kind} does not support the placement `{called}` here")));
     }
     if !configuration.functions.is_empty() && !has(Capability::FunctionTools) {
         return Err(refused("tools.functions", format!("{kind} takes no functions under the placement `{called}`")));
-    }
-    if configuration.controls.output_schema.is_some() && !has(Capability::StructuredOutput) {
-        let message = format!("{kind} does not support it under the placement `{called}`");
-        return Err(refused("tools.controls.output_format", message));
     }
     if !has(Capability::ToolSearch) {
         let message = || format!("{kind} has no search for functions");
@@ -106,14 +124,35 @@ pub(crate) fn tools(taker: &Taker<'_>, configuration: &Configuration) -> Result<
             return Err(refused(format!("tools.functions[{index}].defer_loading"), message()));
         }
     }
-    if configuration.controls.strict_calls && !has(Capability::StrictCalls) {
+    controls::tools(taker, &configuration.controls)?;
+    mcp_servers(taker, configuration)
+}
+
+fn format(taker: &Taker<'_>, configuration: &Configuration) -> Result<(), NotAdmitted> {
+    let kind = taker.kind;
+    if configuration.controls.output_schema.is_some() && !taker.has(Capability::StructuredOutput) {
+        let message = format!("{kind} does not support it under the placement `{}`", called(&configuration.placement));
+        return Err(refused("tools.controls.output_format", message));
+    }
+    Ok(())
+}
+
+fn answers(taker: &Taker<'_>, controls: &Controls) -> Result<(), NotAdmitted> {
+    let kind = taker.kind;
+    if controls.strict_calls && !taker.has(Capability::StrictCalls) {
         let message = format!(
             "{kind} does not support it here; it needs the credential gateway (the operator's `gateway = true`)"
         );
         return Err(refused("tools.controls.strict_calls", message));
     }
-    controls::taken(taker, &configuration.controls)?;
-    mcp_servers(taker, configuration)
+    controls::answers(taker, controls)
+}
+
+fn called(placement: &Placement) -> &'static str {
+    match placement {
+        Placement::None => "none",
+        Placement::Workspace { .. } => "workspace",
+    }
 }
 
 /// Checks the provider and the model.

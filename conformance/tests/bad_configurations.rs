@@ -173,7 +173,8 @@ fn native_settings_are_checked() {
         }
         let large = format!(r#"{{"base_instructions":"{}"}}"#, "x".repeat(16 << 10));
         let answer = prepare(rig, &session, |c| c.harness_config = large.clone()).await;
-        refusal(answer, Reason::InvalidRequest).at("configuration.harness_config").says("16 KiB");
+        let refused = refusal(answer, Reason::UnsupportedConfiguration).at("configuration.harness_config");
+        refused.says("16384 bytes").public(400, "unsupported_or_invalid_configuration");
         undisturbed(rig, &session).await
     });
 }

@@ -42,7 +42,8 @@ fn rendered(told: &[&HarnessDeclaration]) -> anyhow::Result<String> {
         "# Capabilities\n\n\
          What each Harness declares on this page's machine, under the isolation `outer` and with the credential gateway ([contract](contract.md), R-CAP-1 to R-CAP-3).\n\
          `conformance/tests/capabilities.rs` writes this page from `GetRuntimeInfo`, and fails where a declaration says something else.\n\
-         A cell has the scenario that showed the capability with the real program; an empty one is not declared.\n\n",
+         A cell has the scenario that showed the capability with the real program; an empty one is not declared.\n\
+         MiniMax Code is left out until it can be run: `Admit` judges for it, but no daemon hosts it.\n\n",
     );
     for one in told {
         writeln!(out, "- `{}` {}, qualified: {}.", one.kind, one.version, one.qualified)?;
@@ -100,6 +101,40 @@ fn rendered(told: &[&HarnessDeclaration]) -> anyhow::Result<String> {
 
 /// The limits by the names that they have in the protocol.
 fn values(of: &HarnessLimits) -> Vec<(&'static str, String)> {
+    // One that is new does not compile until it is named here; its row is below.
+    let HarnessLimits {
+        argument_fidelity: _,
+        binary64: _,
+        failed_result_images: _,
+        function_description_characters: _,
+        function_name_bytes: _,
+        function_name_pattern: _,
+        function_result_characters: _,
+        input_rewrites: _,
+        integer_64: _,
+        mcp_allowed_tools: _,
+        mcp_label_pattern: _,
+        mcp_origins: _,
+        mcp_refuses_expansions: _,
+        mcp_stdio_in_workspace: _,
+        mcp_transports: _,
+        model_protocols: _,
+        native_call_timeout_seconds: _,
+        programmatic_tool_calling: _,
+        reasoning_efforts: _,
+        reasoning_summaries: _,
+        refuses_blank_messages: _,
+        reserved_function_names: _,
+        reserved_function_prefixes: _,
+        reserved_mcp_labels: _,
+        schema_fidelity: _,
+        service_tiers: _,
+        text_verbosities: _,
+        web_search_context_sizes: _,
+        web_search_domains: _,
+        web_search_location: _,
+        web_search_modes: _,
+    } = of;
     let yes = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) };
     let list = |all: Vec<String>| all.iter().map(|one| code(one)).collect::<Vec<_>>().join(", ");
@@ -126,6 +161,7 @@ fn values(of: &HarnessLimits) -> Vec<(&'static str, String)> {
         ("integer_64", yes(of.integer_64)),
         ("mcp_allowed_tools", transports(&mut of.mcp_allowed_tools())),
         ("mcp_label_pattern", code(&of.mcp_label_pattern)),
+        ("mcp_origins", list(of.mcp_origins().map(|one| short(one.as_str_name(), "MCP_ORIGIN_")).collect())),
         ("mcp_refuses_expansions", yes(of.mcp_refuses_expansions)),
         ("mcp_stdio_in_workspace", yes(of.mcp_stdio_in_workspace)),
         ("mcp_transports", transports(&mut of.mcp_transports())),

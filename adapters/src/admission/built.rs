@@ -1,9 +1,9 @@
 //! What adapters are built for, whatever this machine has (R-CAP-1): for `Admit`, which needs no Harness. A declaration says what of it works here.
 
-use super::{Taker, refused, tools};
+use super::{Native, Taker, declared, refused};
 use crate::{
     claude_code, codex,
-    harness::{Capability, Configuration, Limits, NotAdmitted},
+    harness::{Capability, Configuration, Limits, NotAdmitted, Placement},
     minimax_code,
 };
 
@@ -21,9 +21,8 @@ pub struct Built {
     pub protocols: &'static [&'static str],
     /// Whether it has to be told the token limits of its model.
     pub needs_token_limits: bool,
-    pub(crate) capabilities: &'static [Capability],
-    pub(crate) native: fn(&Configuration) -> Result<(), NotAdmitted>,
-    pub(crate) settings: fn(&str) -> Result<(), NotAdmitted>,
+    pub(crate) capabilities: fn(&Placement) -> Vec<Capability>,
+    pub(crate) native: Native,
 }
 
 impl Built {
@@ -43,10 +42,9 @@ impl Built {
     /// # Errors
     /// The first that does not fit.
     pub fn admit(&self, configuration: &Configuration) -> Result<(), NotAdmitted> {
-        let taker = Taker { kind: self.kind, limits: &self.limits, capabilities: self.capabilities.to_vec() };
-        tools(&taker, configuration)?;
-        (self.settings)(&configuration.harness_config)?;
-        (self.native)(configuration)
+        let capabilities = (self.capabilities)(&configuration.placement);
+        let taker = Taker { kind: self.kind, limits: &self.limits, capabilities };
+        declared(&taker, self.native, configuration)
     }
 
     /// Checks what is said of the model provider: its protocol, and whether its token limits are told.

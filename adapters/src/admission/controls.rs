@@ -10,8 +10,8 @@ use crate::harness::{
 
 const SEARCH: &str = "tools.controls.web_search";
 
-/// Checks every control that is set.
-pub(super) fn taken(taker: &Taker<'_>, controls: &Controls) -> Result<(), NotAdmitted> {
+/// Checks the controls that public JSON has among its tools.
+pub(super) fn tools(taker: &Taker<'_>, controls: &Controls) -> Result<(), NotAdmitted> {
     let (kind, limits) = (taker.kind, taker.limits);
     if let Some(search) = &controls.web_search {
         web_search(kind, &limits.web_search, search)?;
@@ -22,6 +22,12 @@ pub(super) fn taken(taker: &Taker<'_>, controls: &Controls) -> Result<(), NotAdm
         one_of(kind, field, &value, limits.programmatic_tool_calling)?;
         executed(taker, field)?;
     }
+    Ok(())
+}
+
+/// Checks the controls of how answers come about.
+pub(super) fn answers(taker: &Taker<'_>, controls: &Controls) -> Result<(), NotAdmitted> {
+    let (kind, limits) = (taker.kind, taker.limits);
     if let Some(level) = controls.text_verbosity {
         let field = "tools.controls.text_verbosity";
         let names: Vec<_> = limits.text_verbosities.iter().map(|level| called_verbosity(*level)).collect();

@@ -86,7 +86,7 @@ pub(super) fn is_placed(index: usize, server: &McpServer, placement: &Placement)
         }
         (_, McpOrigin::Service, Placement::Workspace { .. }) => bad(
             "origin",
-            "must be environment: on a workspace a server is reached from there; set connection_origin to environment",
+            "must be environment: on a workspace a server is reached from there; set connection_origin, which is service where it is left out, to environment",
         ),
         (McpKind::Http | McpKind::Stdio, McpOrigin::Environment, Placement::Workspace { .. })
         | (McpKind::Http, McpOrigin::Service, Placement::None) => Ok(()),
@@ -139,6 +139,8 @@ fn one(taker: &Taker<'_>, configuration: &Configuration, index: usize, server: &
         McpTransport::Stdio { cwd, .. } => {
             if let (true, Placement::Workspace { directory, .. }) =
                 (limits.stdio_in_workspace, &configuration.placement)
+                // An admission may not know yet where the workspace is.
+                && !directory.as_os_str().is_empty()
                 && Path::new(cwd) != directory
             {
                 return bad("stdio.cwd", STDIO_DIRECTORY.into());
@@ -198,7 +200,8 @@ fn address(url: &str) -> Result<(), &'static str> {
     if !port.is_empty() && !port.strip_prefix(':').is_some_and(port_fits) {
         return Err("must have a port from 1 to 65535, or none");
     }
-    Ok(())
+    // Whoever connects reads it with this.
+    url.parse::<http::Uri>().map(drop).map_err(|_| "must be a URL: percent-encode what has a meaning of its own")
 }
 
 /// Checks headers: which one does not fit, and why.
@@ -301,6 +304,9 @@ mod tests {
             ("https://h/a b", false),
             ("https://h/\u{e9}", false),
             ("https://h\n", false),
+            ("https://[::1/mcp", false),
+            ("https://h/<x>", false),
+            ("https://h\\x", false),
         ] {
             assert_eq!(address(url).is_ok(), good, "{url:?}");
         }

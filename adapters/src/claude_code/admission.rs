@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 
 use super::{declaration, mcp, schema};
 use crate::{
-    admission::{self, Taker, built::Built, refused},
-    harness::{Capability, Configuration, Declaration, FunctionTool, Isolation, NotAdmitted, Placement, Settings},
+    admission::{self, Native, Taker, built::Built, refused},
+    harness::{Configuration, Declaration, FunctionTool, Isolation, NotAdmitted, Placement, Proved, Settings},
     json::{self, Flaw, Numbers, Taken},
     probe::Found,
 };
@@ -22,19 +22,9 @@ pub(super) struct NativeSettings {
     pub(super) system_prompt: Option<String>,
 }
 
-/// What the adapter is built for; a declaration has those of it that work here.
-const BUILT: &[Capability] = &[
-    Capability::EnvironmentNone,
-    Capability::LocalEnvironment,
-    Capability::FunctionTools,
-    Capability::StructuredOutput,
-    Capability::ToolSearch,
-    Capability::StrictCalls,
-    Capability::ExecutionControls,
-    Capability::McpHttpTools,
-    Capability::McpHttpRequired,
-    Capability::McpHttpBearerAuth,
-];
+/// What only this adapter minds.
+const NATIVE: Native =
+    Native { tools: native_tools, format: native_format, settings: |text| harness_config(text).map(drop) };
 
 /// What `Admit` judges by, without Claude Code.
 pub(crate) fn built() -> Built {
@@ -44,9 +34,8 @@ pub(crate) fn built() -> Built {
         limits: declaration::declare(&settings, Found { program: None, version: None, trouble: None }).limits,
         protocols: &["messages"],
         needs_token_limits: false,
-        capabilities: BUILT,
-        native,
-        settings: |text| harness_config(text).map(drop),
+        capabilities: |placement| Proved::ever(declaration::PROVED, placement),
+        native: NATIVE,
     }
 }
 
@@ -60,15 +49,12 @@ pub(super) fn check(declaration: &Declaration, configuration: &Configuration) ->
         ));
     }
     let taker = Taker::declared(declaration, &configuration.placement);
-    admission::tools(&taker, configuration)?;
+    admission::declared(&taker, NATIVE, configuration)?;
     admission::selection(&taker, configuration)?;
-    model(&configuration.model)?;
-    harness_config(&configuration.harness_config)?;
-    native(configuration)
+    model(&configuration.model)
 }
 
-/// Checks what only Claude Code minds of tools and controls.
-pub(super) fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
+fn native_tools(configuration: &Configuration) -> Result<(), NotAdmitted> {
     mcp::labels(&configuration.mcp_servers)?;
     let mut names = BTreeMap::new();
     for (index, function) in configuration.functions.iter().enumerate() {
@@ -80,21 +66,17 @@ pub(super) fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
         description(index, function).map_err(named)?;
         parameters(index, &function.parameters).map_err(named)?;
     }
-    if let Some(schema) = &configuration.controls.output_schema {
-        output_schema(schema)?;
-    }
     for (index, server) in configuration.mcp_servers.iter().enumerate() {
         let allowed = server.allowed_tools.iter().flatten().map(String::as_str);
-        admission::alike(super::KIND, allowed, normalized, |which| {
+        admission::alike(super::KIND, allowed, mcp::spelled, |which| {
             format!("tools.mcp_servers[{index}].allowed_tools[{which}]")
         })?;
     }
     Ok(())
 }
 
-/// The name of an MCP server's tool as Claude Code spells it: whatever is no letter, digit, `_` or `-` becomes `_`.
-fn normalized(name: &str) -> String {
-    name.chars().map(|one| if one.is_ascii_alphanumeric() || matches!(one, '_' | '-') { one } else { '_' }).collect()
+fn native_format(configuration: &Configuration) -> Result<(), NotAdmitted> {
+    configuration.controls.output_schema.as_deref().map_or(Ok(()), |schema| output_schema(schema).map(drop))
 }
 
 /// Names that Claude Code replaces by that of another model, whatever the provider has under them.

@@ -89,7 +89,7 @@ pub(super) const SWITCHED_OFF: &[&str] = &[
 ];
 
 /// Every capability that is declared, with what proved it.
-const PROVED: &[Row] = &[
+pub(super) const PROVED: &[Row] = &[
     (EnvironmentNone, Some("placement_none::none_offers"), None),
     (LocalEnvironment, None, Some("turns_tools::tool_command")),
     (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),

@@ -33,29 +33,46 @@ const BETWEEN: &str = "__";
 /// The callback that decides about calls of MCP tools.
 pub(super) const CALLBACK: &str = "mcp";
 
-/// The name of a tool as the model has it: Claude Code takes a `_` for every UTF-16 unit that is not allowed in one.
-fn native_name(label: &str, tool: &str) -> String {
+/// The name of a server's tool as Claude Code spells it: it takes a `_` for every UTF-16 unit that is not allowed in one.
+pub(super) fn spelled(tool: &str) -> String {
     let allowed = |unit: u16| {
         let one = u8::try_from(unit).ok().map(char::from);
         one.filter(|one| one.is_ascii_alphanumeric() || matches!(one, '_' | '-')).unwrap_or('_')
     };
-    let tool: String = tool.encode_utf16().map(allowed).collect();
-    format!("{PREFIX}{label}{BETWEEN}{tool}")
+    tool.encode_utf16().map(allowed).collect()
+}
+
+/// The name of a tool as the model has it.
+fn native_name(label: &str, tool: &str) -> String {
+    format!("{PREFIX}{label}{BETWEEN}{}", spelled(tool))
 }
 
 /// Checks that the tools of no two servers could be taken for each other's, whatever they are called: Claude Code tells a tool's server by what its
 /// name begins with.
 pub(super) fn labels(servers: &[McpServer]) -> Result<(), NotAdmitted> {
-    for (index, server) in servers.iter().enumerate() {
-        let is_below = |other: &str| server.label.strip_prefix(other).is_some_and(|rest| rest.starts_with(BETWEEN));
-        let others = servers.iter().map(|other| other.label.as_str());
-        if let Some(other) = others.chain([SERVER]).find(|other| is_below(other)) {
-            let message =
-                format!("begins with the label {other} and {BETWEEN}, so claude_code could not tell their tools apart");
-            return Err(refused(format!("tools.mcp_servers[{index}].label"), message));
+    let mut sorted: Vec<_> = servers.iter().map(|server| server.label.as_str()).enumerate().collect();
+    sorted.push((servers.len(), SERVER));
+    sorted.sort_unstable_by_key(|(_, label)| *label);
+    // In this order a label stands behind all that it begins with, and they are the only ones that are kept: however many labels there are and however
+    // long they are, nothing is looked at for each pair of them.
+    let (mut beginnings, mut first) = (Vec::<&str>::new(), None);
+    for (index, label) in sorted {
+        while beginnings.last().is_some_and(|beginning| !label.starts_with(beginning)) {
+            beginnings.pop();
         }
+        let is_below = |other: &&&str| label.get(other.len()..).is_some_and(|rest| rest.starts_with(BETWEEN));
+        if let Some(other) = beginnings.iter().find(is_below)
+            && index < servers.len()
+            && first.is_none_or(|(first, _)| index < first)
+        {
+            first = Some((index, *other));
+        }
+        beginnings.push(label);
     }
-    Ok(())
+    let Some((index, other)) = first else { return Ok(()) };
+    let message =
+        format!("begins with the label {other} and {BETWEEN}, so claude_code could not tell their tools apart");
+    Err(refused(format!("tools.mcp_servers[{index}].label"), message))
 }
 
 /// The request `mcp_set_servers`. It has secrets in it, so it cannot be shown.

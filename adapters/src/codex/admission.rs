@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use super::declaration;
 pub(super) use crate::admission::refused;
 use crate::{
-    admission::{self, Taker, built::Built},
-    harness::{Capability, Configuration, Declaration, Isolation, NotAdmitted, Settings},
+    admission::{self, Native, Taker, built::Built},
+    harness::{Configuration, Declaration, Isolation, NotAdmitted, Proved, Settings},
     json::{Numbers, Taken},
     probe::Found,
 };
@@ -27,19 +27,9 @@ pub(super) struct NativeSettings {
     pub(super) base_instructions: Option<String>,
 }
 
-/// What the adapter is built for; a declaration has those of it that work here.
-const BUILT: &[Capability] = &[
-    Capability::EnvironmentNone,
-    Capability::LocalEnvironment,
-    Capability::FunctionTools,
-    Capability::StructuredOutput,
-    Capability::StrictCalls,
-    Capability::ExecutionControls,
-    Capability::TextVerbosity,
-    Capability::McpHttpTools,
-    Capability::McpHttpRequired,
-    Capability::McpHttpBearerAuth,
-];
+/// What only this adapter minds.
+const NATIVE: Native =
+    Native { tools: native_tools, format: native_format, settings: |text| harness_config(text).map(drop) };
 
 /// What `Admit` judges by, without Codex.
 pub(crate) fn built() -> Built {
@@ -49,30 +39,23 @@ pub(crate) fn built() -> Built {
         limits: declaration::declare(&settings, Found { program: None, version: None, trouble: None }).limits,
         protocols: &["responses"],
         needs_token_limits: false,
-        capabilities: BUILT,
-        native,
-        settings: |text| harness_config(text).map(drop),
+        capabilities: |placement| Proved::ever(declaration::PROVED, placement),
+        native: NATIVE,
     }
 }
 
 /// Checks a whole configuration against what is declared for its placement (R-CAP-6).
 pub(super) fn check(declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
     let taker = Taker::declared(declaration, &configuration.placement);
-    admission::tools(&taker, configuration)?;
-    admission::selection(&taker, configuration)?;
-    harness_config(&configuration.harness_config)?;
-    native(configuration)
+    admission::declared(&taker, NATIVE, configuration)?;
+    admission::selection(&taker, configuration)
 }
 
-/// Checks what only Codex minds of tools and controls.
-pub(super) fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
+fn native_tools(configuration: &Configuration) -> Result<(), NotAdmitted> {
     let mut names = BTreeMap::new();
     for (index, function) in configuration.functions.iter().enumerate() {
         name(index, &function.name, &mut names)?;
         parameters(index, &function.parameters)?;
-    }
-    if let Some(schema) = &configuration.controls.output_schema {
-        output_schema(schema)?;
     }
     let labels = configuration.mcp_servers.iter().map(|server| &*server.label);
     // What the model reads of a label has neither.
@@ -82,6 +65,10 @@ pub(super) fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
         |label| label.replace(['-', '.'], "_"),
         |index| format!("tools.mcp_servers[{index}].label"),
     )
+}
+
+fn native_format(configuration: &Configuration) -> Result<(), NotAdmitted> {
+    configuration.controls.output_schema.as_deref().map_or(Ok(()), |schema| output_schema(schema).map(drop))
 }
 
 /// Checks the schema of final answers; it goes to Codex as it is.
@@ -134,7 +121,7 @@ mod tests {
     use super::*;
     use crate::{
         codex::Settings,
-        harness::{Capability, Controls, FunctionTool, Isolation, ModelProtocol, ModelProvider, Placement, Proved},
+        harness::{Capability, Controls, FunctionTool, ModelProtocol, ModelProvider, Placement},
         probe::Found,
     };
 
@@ -201,7 +188,7 @@ mod tests {
         let none = Configuration { placement: Placement::None, model: " ".into(), ..configuration() };
         check(&none, "model: must not be blank");
         check(&Configuration { placement: Placement::None, ..configuration() }, "admitted");
-        check(&Configuration { model: " ".into(), ..functions(&[""]) }, "model: must not be blank");
+        check(&Configuration { model: " ".into(), ..functions(&[""]) }, "tools.functions[0].name: must not be blank");
     }
 
     #[test]

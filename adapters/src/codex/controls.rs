@@ -154,9 +154,17 @@ fn among(control: &str, asked: &str, listed: &[&str], model: &str) -> Result<(),
     Err(format!("{control} cannot be {asked}: for the model {model} the catalogue of codex lists {listed}"))
 }
 
+/// Whether a catalogue of the machine's would be another one than the bridge goes by: the one that a thread is told (`catalogue`), or that in which its
+/// model was looked up.
+fn goes_by_a_catalogue(controls: &Controls, catalogue: bool) -> bool {
+    catalogue || ask_the_catalogue(controls)
+}
+
 /// Whether the managed requirements of the machine can change what a thread is told: they go before all else. `catalogue` says that it is told one.
 pub(super) fn ask_the_requirements(controls: &Controls, catalogue: bool) -> bool {
-    catalogue || controls.programmatic_tool_calling.is_some() || controls.web_search.is_some()
+    goes_by_a_catalogue(controls, catalogue)
+        || controls.programmatic_tool_calling.is_some()
+        || controls.web_search.is_some()
 }
 
 /// Checks that the managed requirements leave the controls alone.
@@ -189,7 +197,7 @@ pub(super) fn allowed(requirements: &wire::Requirements, controls: &Controls, ca
     {
         return force(format!("do not allow web_search to be {mode}"));
     }
-    if catalogue && requirements.model_catalog_json.is_some() {
+    if goes_by_a_catalogue(controls, catalogue) && requirements.model_catalog_json.is_some() {
         return force("set a catalogue of models, which takes the place of what the Session needs".into());
     }
     Ok(())

@@ -67,6 +67,15 @@ impl Proved {
         rows.filter_map(|(capability, _, there)| there.map(|scenario| Self::by(*capability, scenario))).collect()
     }
 
+    /// What the rows have under a placement, whatever the operator's settings.
+    pub(crate) fn ever(rows: &[Row], placement: &Placement) -> Vec<Capability> {
+        let is_there = |(_, none, there): &&Row| match placement {
+            Placement::None => none.is_some(),
+            Placement::Workspace { .. } => there.is_some(),
+        };
+        rows.iter().filter(is_there).map(|(capability, ..)| *capability).collect()
+    }
+
     /// The capability.
     #[must_use]
     pub const fn capability(self) -> Capability {

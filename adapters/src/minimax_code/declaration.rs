@@ -2,7 +2,7 @@
 
 use super::KIND;
 use crate::{
-    admission::{self, NAME_PATTERN, built::Built},
+    admission::{self, NAME_PATTERN, Native, built::Built},
     harness::{
         AcceptedValues,
         Capability::{
@@ -30,9 +30,12 @@ pub(crate) fn built() -> Built {
         limits: limits(),
         protocols: &["messages", "responses", "chat_completions"],
         needs_token_limits: true,
-        capabilities: CAPABILITIES,
-        native,
-        settings: |text| admission::no_harness_config(KIND, text),
+        capabilities: |_| CAPABILITIES.to_vec(),
+        native: Native {
+            tools: native_tools,
+            format: |_| Ok(()),
+            settings: |text| admission::no_harness_config(KIND, text),
+        },
     }
 }
 
@@ -80,7 +83,7 @@ fn limits() -> Limits {
     }
 }
 
-fn native(configuration: &Configuration) -> Result<(), NotAdmitted> {
+fn native_tools(configuration: &Configuration) -> Result<(), NotAdmitted> {
     for (index, function) in configuration.functions.iter().enumerate() {
         admission::name(index, &function.name, NAME_BYTES, NAME_PATTERN)?;
     }

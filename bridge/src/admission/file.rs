@@ -9,7 +9,7 @@ const KNOWN: [&str; 5] = ["tools", "text", "reasoning", "service_tier", "multi_a
 
 /// Reads a file.
 pub(crate) fn texts(bytes: &[u8]) -> Result<Texts<'_>, Rejection> {
-    let text = json::check("$", bytes).map_err(|flaw| Rejection::request(&flaw.path, &flaw.message))?.trim();
+    let text = json::check_texts(bytes).map_err(|flaw| Rejection::request(&flaw.path, &flaw.message))?.trim();
     let members = if text.starts_with('{') { members(text).ok() } else { None };
     let members = members.ok_or_else(|| Rejection::request("$", "must be an object"))?;
     let mut texts = Texts::default();

@@ -20,12 +20,24 @@ pub(super) struct Flaw {
 
 /// Checks a text, and gives it as what it is. `root` is its own path.
 pub(super) fn check<'a>(root: &str, bytes: &'a [u8]) -> Result<&'a str, Flaw> {
+    check_to(DEPTH, root, bytes)
+}
+
+/// Checks an object whose members are texts, which have their levels each and begin their paths.
+pub(super) fn check_texts(bytes: &[u8]) -> Result<&str, Flaw> {
+    check_to(DEPTH + 1, "", bytes).map_err(|Flaw { path, message }| match path.strip_prefix('.') {
+        Some(inner) => Flaw { path: inner.to_owned(), message },
+        None => Flaw { path: format!("${path}"), message },
+    })
+}
+
+fn check_to<'a>(levels: usize, root: &str, bytes: &'a [u8]) -> Result<&'a str, Flaw> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = String::from_utf8_lossy(bytes.get(..error.valid_up_to()).unwrap_or_default()).into_owned();
         let place = place(&before, before.len());
         Flaw { path: root.to_owned(), message: format!("is not UTF-8 at {place}") }
     })?;
-    let mut scanner = Scanner { text, at: 0, steps: Vec::new(), deep: 0 };
+    let mut scanner = Scanner { text, at: 0, steps: Vec::new(), deep: 0, levels };
     let scanned = scanner.whole();
     scanned.map_err(|wrong| {
         let mut path = root.to_owned();
@@ -84,6 +96,7 @@ struct Scanner<'a> {
     at: usize,
     steps: Vec<Step<'a>>,
     deep: usize,
+    levels: usize,
 }
 
 impl<'a> Scanner<'a> {
@@ -136,7 +149,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn nested(&mut self, inner: fn(&mut Self) -> Result<(), Wrong>) -> Result<(), Wrong> {
-        if self.deep == DEPTH {
+        if self.deep == self.levels {
             return Err(Wrong("is nested deeper than 128 levels"));
         }
         self.deep += 1;

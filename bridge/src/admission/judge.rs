@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use adapters::{
     admission::{self, STDIO_DIRECTORY, STDIO_NOWHERE},
-    harness::{Configuration, Controls, McpTransport, ModelProtocol, ModelProvider, NotAdmitted, Placement},
+    harness::{Configuration, Controls, McpServer, McpTransport, ModelProtocol, ModelProvider, NotAdmitted, Placement},
 };
 
 use super::{
@@ -12,30 +12,30 @@ use super::{
     body::{self, Body, Part, Tool},
     projection,
 };
-use crate::session::combination;
+use crate::{
+    gateway::{Guard, Guards},
+    session::{combination, servers},
+};
 
-/// Judges public JSON. With no selection it is only kept ([`Purpose::Save`]). `allows_plain` says of an address whether the operator named its origin, so
-/// that a credential may go there without TLS.
-pub(crate) fn admit(
-    texts: &Texts<'_>,
-    selection: Option<&Selection>,
-    allows_plain: &dyn Fn(&str) -> bool,
-) -> Result<Admitted, Rejection> {
+/// Judges public JSON. With no selection it is only kept ([`Purpose::Save`]). `guards` say where the operator lets servers be, and credentials go.
+pub(crate) fn admit(texts: &Texts<'_>, selection: Option<&Selection>, guards: &Guards) -> Result<Admitted, Rejection> {
     let purpose = if selection.is_some() { Purpose::Session } else { Purpose::Save };
     let mut body = body::read(texts)?;
     let places = Places::of(&body);
     let tools = tools(&body);
     let public = |refused: NotAdmitted| places.public(&refused);
-    alone(&body, &tools, purpose, &places, allows_plain)?;
+    alone(&body, &places, &guards.service)?;
     let Some(selection) = selection else {
         let projection = projection::write(&body, purpose);
         return Ok(Admitted { tools: None, projection, defaulted: body.defaulted });
     };
 
+    executed(&body, &tools.mcp_servers, &places)?;
     let configuration = configuration(selection, tools);
     combination::together(&configuration).map_err(public)?;
     environment(selection)?;
     admission::placed(&configuration).map_err(public)?;
+    servers::check(&configuration.mcp_servers, guards).map_err(public)?;
     selection.built.admit(&configuration).map_err(public)?;
     if let Some(protocol) = &selection.protocol {
         selection.built.provided(protocol, selection.token_limits).map_err(public)?;
@@ -91,25 +91,15 @@ fn tools(body: &Body<'_>) -> Tools {
     Tools { functions, tool_search, mcp_servers, controls }
 }
 
-/// What needs nothing but the document, in its order.
-fn alone(
-    body: &Body<'_>,
-    tools: &Tools,
-    purpose: Purpose,
-    places: &Places,
-    allows_plain: &dyn Fn(&str) -> bool,
-) -> Result<(), Rejection> {
+/// What each tool is by itself, in their order.
+fn alone(body: &Body<'_>, places: &Places, guard: &Guard) -> Result<(), Rejection> {
     let public = |refused: NotAdmitted| places.public(&refused);
-    let mut twin = if purpose == Purpose::Session { admission::first_twin(&tools.mcp_servers) } else { None };
-    let (mut functions, mut servers, mut scripts) = (0, 0, 0);
+    let (mut functions, mut servers) = (0, 0);
     for (index, tool) in body.tools.iter().enumerate() {
         match tool {
             Tool::Function(function) => {
                 admission::function_name(functions, &function.name).map_err(public)?;
                 functions += 1;
-            }
-            Tool::Inert(_) if purpose == Purpose::Session => {
-                return Err(Rejection::unsupported(&format!("tools[{index}].type"), "is executed by no Harness"));
             }
             Tool::Mcp(entry) => {
                 if let Some(rejection) = &entry.unsupported {
@@ -118,25 +108,43 @@ fn alone(
                 admission::mcp_server(servers, &entry.server).map_err(public)?;
                 if let McpTransport::Http { url, bearer: true, .. } = &entry.server.transport
                     && url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"))
-                    && !allows_plain(url)
+                    && !guard.may_have_bearer(url)
                 {
                     let path = format!("tools[{index}].transport.server_url");
                     let message = "must be https: a credential goes nowhere without TLS but to an origin of the operator's `allow_origins`";
                     return Err(Rejection::unsupported(&path, message));
                 }
+                servers += 1;
+            }
+            Tool::Inert(_) | Tool::Programmatic(_) | Tool::Search | Tool::WebSearch(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// What of the tools cannot be run whatever each of them is, in their order.
+fn executed(body: &Body<'_>, servers: &[McpServer], places: &Places) -> Result<(), Rejection> {
+    let mut twin = admission::first_twin(servers);
+    let (mut servers, mut scripts) = (0, 0);
+    for (index, tool) in body.tools.iter().enumerate() {
+        match tool {
+            Tool::Inert(_) => {
+                return Err(Rejection::unsupported(&format!("tools[{index}].type"), "is executed by no Harness"));
+            }
+            Tool::Mcp(_) => {
                 if let Some((_, refused)) = twin.take_if(|(twin, _)| *twin == servers) {
-                    return Err(public(refused));
+                    return Err(places.public(&refused));
                 }
                 servers += 1;
             }
             Tool::Programmatic(_) => {
                 scripts += 1;
-                if scripts > 1 && purpose == Purpose::Session {
+                if scripts > 1 {
                     let message = "is the second of its type; there may be one";
                     return Err(Rejection::unsupported(&format!("tools[{index}]"), message));
                 }
             }
-            Tool::Inert(_) | Tool::Search | Tool::WebSearch(_) => {}
+            Tool::Function(_) | Tool::Search | Tool::WebSearch(_) => {}
         }
     }
     Ok(())
@@ -165,9 +173,10 @@ fn environment(selection: &Selection) -> Result<(), Rejection> {
             code: "model_provider_required",
             ..Rejection::request("model_provider", "must be there: a self-hosted Environment brings no provider")
         }),
-        ("none", Some(true)) => {
-            Err(Rejection::request("model_provider", "must not be there: without an Environment the service has one"))
-        }
+        ("none", Some(true)) => Err(Rejection::unsupported(
+            "model_provider",
+            "must not be there: without an Environment the service has one",
+        )),
         _ => Ok(()),
     }
 }

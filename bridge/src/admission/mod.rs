@@ -76,7 +76,8 @@ pub(crate) struct Admitted {
     pub(crate) tools: Option<Tools>,
     /// The public JSON with its defaults, one object.
     pub(crate) projection: String,
-    /// Each member that was not there, with what it is then, for a person.
+    /// What was left out and has a value then, with that value, for a person: members of tools and of `text`; those of an MCP transport that are empty then,
+    /// and those that stay unset, are not among them.
     pub(crate) defaulted: Vec<String>,
 }
 

@@ -2,7 +2,13 @@
 //!
 //! The cases are a file of their own: a scenario puts some of them to a daemon too.
 
-use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    env,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use adapters::admission::{
     STDIO_DIRECTORY,
@@ -12,9 +18,8 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::gateway::Guard;
-
 use super::{Admitted, Rejection, Selection, Texts, admit, file};
+use crate::gateway::{Guard, Guards};
 
 /// Set to write the page anew.
 const WRITE: &str = "RUNTIME_BRIDGE_WRITE_ADMISSION_REPORT";
@@ -90,7 +95,7 @@ impl Case {
             (None, Some(raw)) => Texts { tools: Some(raw.as_bytes()), ..Texts::default() },
             _ => panic!("{}: neither a document nor a text", self.row),
         };
-        admit(&texts, selection, &is_tls)
+        admit(&texts, selection, &guards())
     }
 
     fn selection(&self, kind: &str, placement: &str) -> Selection {
@@ -133,8 +138,9 @@ impl Case {
     }
 }
 
-fn is_tls(url: &str) -> bool {
-    url.starts_with("https://")
+/// Those of an operator without exceptions.
+fn guards() -> Guards {
+    Guards::new(Guard::default(), false)
 }
 
 fn selection(kind: &str, placement: &str) -> Selection {
@@ -289,7 +295,7 @@ fn what_was_left_out_is_told_and_projected() {
         {"type":"mcp","server_label":"m","transport":{"type":"http","server_url":"https://h","headers":{"X":"1"}}}],
         "reasoning":{"effort":"low"},"service_tier":null}"#;
     let texts = file::texts(given).unwrap();
-    let kept = admit(&texts, None, &is_tls).unwrap();
+    let kept = admit(&texts, None, &guards()).unwrap();
     assert_eq!(kept.tools, None);
     insta::assert_snapshot!(
         kept.projection,
@@ -308,7 +314,7 @@ fn what_was_left_out_is_told_and_projected() {
     ");
     // What was projected is admitted as itself.
     let again = file::texts(kept.projection.as_bytes()).unwrap();
-    let again = admit(&again, None, &is_tls).unwrap();
+    let again = admit(&again, None, &guards()).unwrap();
     assert_eq!(again.projection, kept.projection);
     assert_eq!(
         again.defaulted,
@@ -323,7 +329,7 @@ fn what_was_left_out_is_told_and_projected() {
 fn a_session_shows_no_tool_search_and_keeps_absent_what_was_absent() {
     let of = |text: &str| {
         let texts = file::texts(text.as_bytes()).unwrap();
-        admit(&texts, Some(&selection("claude_code", "none")), &is_tls).unwrap()
+        admit(&texts, Some(&selection("claude_code", "none")), &guards()).unwrap()
     };
     let deferred = r#"{"tools":[{"type":"tool_search"},{"type":"function","name":"f","description":"","parameters":{"type":"object"},"defer_loading":true}]}"#;
     let admitted = of(deferred);
@@ -337,7 +343,7 @@ fn a_session_shows_no_tool_search_and_keeps_absent_what_was_absent() {
 #[test]
 fn invalid_bytes_have_their_place() {
     let texts = Texts { text: Some(b"{\"verbosity\":\"\xff\"}"), ..Texts::default() };
-    let rejection = admit(&texts, None, &is_tls).unwrap_err();
+    let rejection = admit(&texts, None, &guards()).unwrap_err();
     assert_eq!(rejection.message, "text: is not UTF-8 at line 1, column 15");
 }
 
@@ -347,16 +353,66 @@ fn what_is_large_takes_no_more_than_its_length() {
     let server = |index: usize| {
         format!(r#"{{"type":"mcp","server_label":"s{index}","transport":{{"type":"http","server_url":"https://h"}}}}"#)
     };
-    let servers: Vec<_> = (0..60_000).map(server).collect();
-    let functions: Vec<_> = (0..60_000)
+    let servers: Vec<_> = (0..30_000).map(server).collect();
+    let functions: Vec<_> = (0..30_000)
         .map(|index| format!(r#"{{"type":"function","name":"f{index}","description":"","parameters":{{}}}}"#))
         .collect();
-    let wide: Vec<_> = (0..300_000).map(|index| format!(r#""m{index}":1"#)).collect();
+    let wide: Vec<_> = (0..150_000).map(|index| format!(r#""m{index}":1"#)).collect();
     let wide = format!(r#"{{"type":"function","name":"w","description":"","parameters":{{{}}}}}"#, wide.join(","));
     let tools = format!("[{},{},{wide}]", servers.join(","), functions.join(","));
     let texts = Texts { tools: Some(tools.as_bytes()), ..Texts::default() };
-    let admitted = admit(&texts, Some(&selection("codex", "none")), &is_tls).unwrap().tools.unwrap();
-    assert_eq!((admitted.mcp_servers.len(), admitted.functions.len()), (60_000, 60_001));
+    for kind in KINDS {
+        // One reaches servers from a workspace only.
+        let outcome = admit(&texts, Some(&selection(kind, "none")), &guards());
+        match kind {
+            "minimax_code" => assert_eq!(outcome.unwrap_err().param.as_deref(), Some("tools[0].connection_origin")),
+            _ => {
+                let admitted = outcome.unwrap().tools.unwrap();
+                assert_eq!((admitted.mcp_servers.len(), admitted.functions.len()), (30_000, 30_001), "{kind}");
+            }
+        }
+    }
+}
+
+#[test]
+fn labels_that_begin_alike_take_no_more_than_their_length() {
+    let server = |label: &str| {
+        format!(
+            r#"{{"type":"mcp","server_label":"{label}","transport":{{"type":"http","server_url":"https://h"}},"connection_origin":"environment"}}"#
+        )
+    };
+    // Each begins with all those before it, and every place in one could be where another ends.
+    let servers: Vec<_> = (1..1500).map(|length| server(&format!("a{}", "-".repeat(length)))).collect();
+    let long = server(&"_".repeat(8 << 20));
+    let tools = format!("[{},{long}]", servers.join(","));
+    let texts = Texts { tools: Some(tools.as_bytes()), ..Texts::default() };
+    for kind in KINDS {
+        let admitted = admit(&texts, Some(&selection(kind, "workspace")), &guards()).unwrap().tools.unwrap();
+        assert_eq!(admitted.mcp_servers.len(), 1500, "{kind}");
+    }
+}
+
+#[test]
+fn where_the_workspace_is_not_known_a_process_may_be_in_any_directory() {
+    let tools = br#"[{"type":"mcp","server_label":"m","transport":{"type":"stdio","command":"c","cwd":"/anywhere"}}]"#;
+    let texts = Texts { tools: Some(tools), ..Texts::default() };
+    let known = selection("claude_code", "workspace");
+    assert_eq!(admit(&texts, Some(&known), &guards()).unwrap_err().message, STDIO_DIRECTORY);
+    let unknown = Selection { directory: PathBuf::new(), ..known };
+    assert!(admit(&texts, Some(&unknown), &guards()).is_ok());
+}
+
+#[test]
+fn the_members_of_a_file_have_paths_and_levels_of_their_own() {
+    let refused = |file: &str| file::texts(file.as_bytes()).unwrap_err();
+    let twice = refused(r#"{"tools":[{"a":1,"a":2}]}"#);
+    assert_eq!(twice.param.as_deref(), Some("tools[0].a"));
+    assert!(twice.message.starts_with("tools[0].a: "), "{twice:?}");
+    assert_eq!(refused("{").param.as_deref(), Some("$"));
+    assert_eq!(refused("[1,]").param.as_deref(), Some("$[1]"));
+    let deep = |levels: usize| format!(r#"{{"tools":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+    assert!(file::texts(deep(128).as_bytes()).is_ok());
+    assert!(refused(&deep(129)).message.contains("deeper than 128 levels"));
 }
 
 /// JSON that is like the documents of applications, and JSON that is like none.
@@ -442,10 +498,10 @@ proptest! {
         let (tools, text, multi_agent) = (tools.as_deref(), text.as_deref(), multi_agent.as_deref());
         let texts = Texts { tools, text, multi_agent, ..Texts::default() };
         let chosen = selection(kind, placement);
-        let saved = admit(&texts, None, &is_tls);
-        let begun = admit(&texts, Some(&chosen), &is_tls);
-        prop_assert_eq!(&saved, &admit(&texts, None, &is_tls));
-        prop_assert_eq!(&begun, &admit(&texts, Some(&chosen), &is_tls));
+        let saved = admit(&texts, None, &guards());
+        let begun = admit(&texts, Some(&chosen), &guards());
+        prop_assert_eq!(&saved, &admit(&texts, None, &guards()));
+        prop_assert_eq!(&begun, &admit(&texts, Some(&chosen), &guards()));
         // What is no request is none for either; what can be run can be kept.
         if let Err(rejection) = &saved {
             prop_assert_eq!(Some(rejection), begun.as_ref().err());
@@ -505,12 +561,12 @@ proptest! {
     ) {
         let texts = file::texts(document.as_bytes()).unwrap();
         let chosen = selection(kind, placement);
-        if let Ok(admitted) = admit(&texts, Some(&chosen), &is_tls) {
+        if let Ok(admitted) = admit(&texts, Some(&chosen), &guards()) {
             let tools = admitted.tools.unwrap();
             let admitted = super::judge::configuration(&chosen, tools);
             // Core hands in what it was given, and a preparation reads that anew.
-            let given = admit(&texts, Some(&chosen), &is_tls).unwrap().tools.unwrap();
-            let read = crate::service::prepared(given, &Guard::new([])).unwrap();
+            let given = admit(&texts, Some(&chosen), &guards()).unwrap().tools.unwrap();
+            let read = crate::service::prepared(given).unwrap();
             let read = super::judge::configuration(&chosen, read);
             prop_assert_eq!(&read, &admitted);
             prop_assert_eq!(crate::session::combination::check(&read), Ok(()));

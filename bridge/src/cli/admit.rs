@@ -6,12 +6,15 @@ use adapters::admission::built::{Built, KINDS};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::admission::{self, Admitted, Rejection, Selection, file};
+use crate::{
+    admission::{self, Admitted, Rejection, Selection, file},
+    gateway::{Guard, Guards},
+};
 
 /// Say whether a file with public JSON (`tools`, `text`, `reasoning`, `service_tier`, `multi_agent`) is admitted.
 ///
 /// Ends with 0 when it is, with 1 when it is rejected or the file cannot be read, with 2 for a wrong command line. No daemon is asked, and none of its settings
-/// is looked at.
+/// is looked at: servers and credentials go where they may without the operator's `allow_origins`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdmitArgs {
     /// The file: one JSON object.
@@ -88,10 +91,8 @@ pub(crate) fn admit(arguments: &AdmitArgs) -> Result<Told, Error> {
         token_limits: false,
         harness_config: String::new(),
     });
-    let outcome = file::texts(&bytes).and_then(|texts| {
-        let has_tls = |url: &str| url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
-        admission::admit(&texts, selection.as_ref(), &has_tls)
-    });
+    let outcome = file::texts(&bytes)
+        .and_then(|texts| admission::admit(&texts, selection.as_ref(), &Guards::new(Guard::default(), false)));
     let text = if arguments.json { json(&outcome) } else { told(&outcome, arguments) };
     Ok(Told { text, is_admitted: outcome.is_ok() })
 }

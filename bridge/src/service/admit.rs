@@ -1,11 +1,14 @@
 //! Admission, wire to domain and back. What is declared stays text: nothing here looks into it.
 
+use std::{num::NonZero, sync::Arc, time::Duration};
+
 use adapters::{
     admission::built::{Built, KINDS},
     harness::{Controls, FunctionTool, Location, McpServer, McpTransport, WebSearch},
 };
 use prost::Message as _;
 use proto::v1;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     MAX_RESPONSE,
@@ -14,12 +17,41 @@ use super::{
 };
 use crate::{
     admission::{self, Admitted, Rejection, Selection, Texts, Tools},
-    gateway::Guard,
+    gateway::Guards,
     refusal::{Reason, Refusal},
 };
 
+/// How long a request waits for its turn.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Whoever judges at once. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Judges {
+    free: Arc<Semaphore>,
+    wait: Duration,
+}
+
+impl Judges {
+    /// As many as there are cores: judging is nothing but work.
+    pub(super) fn new() -> Self {
+        Self::of(std::thread::available_parallelism().map_or(1, NonZero::get), WAIT)
+    }
+
+    fn of(number: usize, wait: Duration) -> Self {
+        Self { free: Arc::new(Semaphore::new(number)), wait }
+    }
+
+    /// Takes one until what is given is dropped.
+    pub(super) async fn take(&self) -> Checked<OwnedSemaphorePermit> {
+        let free = tokio::time::timeout(self.wait, Arc::clone(&self.free).acquire_owned()).await;
+        free.ok().and_then(Result::ok).ok_or_else(|| {
+            Refusal::new(Reason::Overloaded, "too many admissions are judged at once").with("retry_ms", 1000)
+        })
+    }
+}
+
 /// Judges a request. It takes as long as its texts are long, so it is not for a thread that serves.
-pub(super) fn judge(of: &v1::AdmitRequest, guard: &Guard) -> Checked<v1::AdmitResponse> {
+pub(super) fn judge(of: &v1::AdmitRequest, guards: &Guards) -> Checked<v1::AdmitResponse> {
     let selection = match v1::AdmitPurpose::try_from(of.purpose) {
         Ok(v1::AdmitPurpose::Save) => None,
         Ok(v1::AdmitPurpose::Session) => Some(selection(of)?),
@@ -32,7 +64,7 @@ pub(super) fn judge(of: &v1::AdmitRequest, guard: &Guard) -> Checked<v1::AdmitRe
         service_tier: of.service_tier.as_deref(),
         multi_agent: of.multi_agent.as_deref(),
     };
-    let outcome = match admission::admit(&texts, selection.as_ref(), &|url| guard.may_have_bearer(url)) {
+    let outcome = match admission::admit(&texts, selection.as_ref(), guards) {
         Ok(Admitted { tools, projection, defaulted }) => {
             let admitted = v1::Admitted { tools: tools.map(tools_to), projection, defaulted };
             v1::admit_response::Outcome::Admitted(Box::new(admitted))
@@ -143,10 +175,42 @@ fn server_to(of: McpServer) -> v1::McpServer {
 
 /// What a preparation reads of what was admitted, once Core has sent it back.
 #[cfg(test)]
-pub(crate) fn prepared(of: Tools, guard: &Guard) -> Checked<Tools> {
+pub(crate) fn prepared(of: Tools) -> Checked<Tools> {
     let bytes = tools_to(of).encode_to_vec();
     let wire = v1::AdmittedTools::decode(&*bytes).map_err(|error| Refusal::invalid("tools", error.to_string()))?;
     let tools::Tools { functions, tool_search, mcp_servers, controls } = tools::admitted(wire)?;
-    tools::no_plain_bearers(&mcp_servers, guard)?;
     Ok(Tools { functions, tool_search, mcp_servers, controls })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_finds_no_judge_is_told_when_to_come_again() {
+        let judges = Judges::of(1, Duration::ZERO);
+        let first = judges.take().await.unwrap();
+        let refused = judges.take().await.unwrap_err();
+        assert_eq!((refused.reason, &*refused.metadata[0].1), (Reason::Overloaded, "1000"));
+        drop(first);
+        assert!(judges.take().await.is_ok());
+    }
+
+    #[test]
+    fn an_answer_that_is_larger_than_a_message_is_refused() {
+        let of = |length: usize| {
+            let text = "x".repeat(length);
+            let tools = format!(
+                r#"[{{"type":"function","name":"f","description":"{text}","parameters":{{"type":"object"}}}}]"#
+            );
+            let asked = v1::AdmitRequest {
+                purpose: v1::AdmitPurpose::Save.into(),
+                tools: Some(tools.into_bytes().into()),
+                ..Default::default()
+            };
+            judge(&asked, &Guards::default()).map(drop).map_err(|refused| refused.reason)
+        };
+        assert_eq!(of(MAX_RESPONSE - 1024), Ok(()));
+        assert_eq!(of(MAX_RESPONSE), Err(Reason::PayloadTooLarge));
+    }
 }

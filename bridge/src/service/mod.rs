@@ -58,6 +58,7 @@ pub(crate) struct Service {
     providers: Providers,
     guard: Guard,
     streams: Streams,
+    judges: admit::Judges,
 }
 
 /// The service, ready to be served.
@@ -67,7 +68,7 @@ pub(crate) fn server(
     guard: Guard,
     streams: Streams,
 ) -> Reasons<RuntimeServer<Service>> {
-    let service = RuntimeServer::new(Service { registry, providers, guard, streams });
+    let service = RuntimeServer::new(Service { registry, providers, guard, streams, judges: admit::Judges::new() });
     Reasons::over(service.max_decoding_message_size(MAX_REQUEST).max_encoding_message_size(MAX_RESPONSE))
 }
 
@@ -163,9 +164,14 @@ impl Runtime for Service {
 
     async fn admit(&self, request: Request<v1::AdmitRequest>) -> Result<Response<v1::AdmitResponse>, Status> {
         self.caller(&request)?;
-        let (wire, guard) = (request.into_inner(), self.guard.clone());
-        // Long texts take their time, which a thread that serves has not.
-        let judged = tokio::task::spawn_blocking(move || admit::judge(&wire, &guard)).await;
+        let (wire, guards) = (request.into_inner(), self.registry.shared().guards.clone());
+        let judge = self.judges.take().await.map_err(status)?;
+        // Long texts take their time, which a thread that serves has not. Whoever judges is free when it is done, even if nobody waits for it.
+        let work = move || {
+            let _judge = judge;
+            admit::judge(&wire, &guards)
+        };
+        let judged = tokio::task::spawn_blocking(work).await;
         let judged = judged.map_err(|_panicked| {
             status(Refusal::new(Reason::Internal, "an admission broke; the log has the details"))
         })?;

@@ -23,8 +23,6 @@ const MAX_INPUT_CHARACTERS: usize = 1 << 20;
 const MAX_IMAGE: usize = 8 << 20;
 /// Bytes that the images of one input may have together: a Harness repeats them as base64 in one line, which must stay under the limit of lines.
 const MAX_IMAGES: usize = 32 << 20;
-/// Longest native settings.
-const MAX_HARNESS_CONFIG: usize = 16 << 10;
 /// Longest secret.
 const MAX_SECRET: usize = 16 << 10;
 /// Shortest and longest limit of a Turn, or of a call.
@@ -95,9 +93,6 @@ pub(crate) fn prepare(
     if wire.model.trim().is_empty() {
         return Err(Refusal::invalid("configuration.model", "the name of the model is blank"));
     }
-    if wire.harness_config.len() > MAX_HARNESS_CONFIG {
-        return Err(Refusal::invalid("configuration.harness_config", "native settings have at most 16 KiB"));
-    }
     let resume = of.resume.map(|resume| id(resume.native_session_id, "resume.native_session_id")).transpose()?;
     let names: Vec<_> = of.credentials.iter().map(|credential| credential.name.clone()).collect();
     let Credentials { model: core_key, mcp } = credentials(of.credentials)?;
@@ -114,7 +109,6 @@ pub(crate) fn prepare(
         }
     };
     let tools = tools::admitted(wire.tools.unwrap_or_default())?;
-    tools::no_plain_bearers(&tools.mcp_servers, guard)?;
     let configuration = Configuration {
         harness: wire.harness,
         placement: Placement::None,

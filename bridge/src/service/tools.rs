@@ -9,10 +9,7 @@ use adapters::harness::{
 use proto::v1;
 
 use super::request::{Checked, LONGEST, SHORTEST, missing, unknown_enum, within};
-use crate::{
-    gateway::Guard,
-    refusal::{Reason, Refusal},
-};
+use crate::refusal::Refusal;
 
 /// Longest silence of a call.
 const LONGEST_SILENCE: Duration = Duration::from_secs(20 * 60);
@@ -170,19 +167,4 @@ pub(super) fn origin_to(of: McpOrigin) -> v1::McpOrigin {
         McpOrigin::Service => v1::McpOrigin::Service,
         McpOrigin::Environment => v1::McpOrigin::Environment,
     }
-}
-
-/// Checks that no bearer goes to an address without TLS, but to an origin of the operator's.
-pub(super) fn no_plain_bearers(servers: &[McpServer], guard: &Guard) -> Checked<()> {
-    let plain = |server: &McpServer| match &server.transport {
-        McpTransport::Http { url, bearer: true, .. } => !guard.may_have_bearer(url),
-        McpTransport::Http { .. } | McpTransport::Stdio { .. } => false,
-    };
-    let Some(index) = servers.iter().position(plain) else { return Ok(()) };
-    let text = "a bearer goes nowhere without TLS but to an exact origin of the operator's `allow_origins`";
-    let refusal = Refusal::new(Reason::UnsupportedConfiguration, text);
-    Err(refusal
-        .at(format!("configuration.tools.mcp_servers[{index}].http.bearer"))
-        .with("http_status", 400)
-        .with("public_code", "unsupported_or_invalid_configuration"))
 }

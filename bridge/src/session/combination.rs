@@ -5,10 +5,11 @@ use adapters::{
     harness::{Configuration, NotAdmitted},
 };
 
-/// The first part that is nothing without another one, that cannot be whatever the others are, or that does not go with the placement.
+/// The first part that cannot be whatever the others are, that is nothing without another one, or that does not go with the placement: in the order of
+/// admission.
 pub(crate) fn check(of: &Configuration) -> Result<(), NotAdmitted> {
-    together(of)?;
     admission::alone(of)?;
+    together(of)?;
     admission::placed(of)
 }
 

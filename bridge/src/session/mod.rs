@@ -55,7 +55,7 @@ mod registry;
 mod release;
 mod results;
 pub(crate) mod retention;
-mod servers;
+pub(crate) mod servers;
 mod standing;
 mod starting;
 mod steering;

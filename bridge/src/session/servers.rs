@@ -5,7 +5,7 @@ use adapters::harness::{McpServer, McpTransport, NotAdmitted};
 use crate::gateway::Guards;
 
 /// The first server whose requests, or whose bearer, may not go where it is.
-pub(super) fn check(servers: &[McpServer], guards: &Guards) -> Result<(), NotAdmitted> {
+pub(crate) fn check(servers: &[McpServer], guards: &Guards) -> Result<(), NotAdmitted> {
     for (index, server) in servers.iter().enumerate() {
         let McpTransport::Http { url, bearer, .. } = &server.transport else { continue };
         let guard = guards.of(server.origin);

@@ -82,7 +82,7 @@ fn only_declared_controls_are_taken() {
         &Configuration { provider, ..configuration() },
         "provider.protocol: claude_code speaks the Messages API only",
     );
-    check(&Configuration { model: " ".into(), ..functions(&[""]) }, "model: must not be blank");
+    check(&Configuration { model: " ".into(), ..functions(&[""]) }, "tools.functions[0].name: must not be blank");
     let mut deferred = functions(&["a"]);
     deferred.functions[0].defer_loading = true;
     deferred.tool_search = true;

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use proptest::prelude::*;
 use secrecy::SecretString;
 
 use super::*;
@@ -181,6 +182,25 @@ fn labels_must_not_begin_with_each_other() {
     let message = "begins with the label a and __, so claude_code could not tell their tools apart";
     assert_eq!(refused(&["a__b", "a"]), Some(format!("tools.mcp_servers[0].label: {message}")));
     assert!(refused(&["functions__a"]).is_some());
+    // Whatever comes between the two, and the first of several is told.
+    assert_eq!(
+        refused(&["a-", "a_", "a_b", "b", "a", "a__b", "a__c"]),
+        Some(format!("tools.mcp_servers[5].label: {message}"))
+    );
+    assert_eq!(refused(&["a__z__b", "b", "a__c", "a"]), Some(format!("tools.mcp_servers[0].label: {message}")));
+    assert_eq!(refused(&["a_", "a__", "b"]), None);
+}
+
+proptest! {
+    #[test]
+    fn labels_are_judged_as_if_each_were_looked_at_beside_each(labels in prop::collection::vec("[ab_]{1,6}", 0..8)) {
+        let servers: Vec<_> = labels.iter().map(|label| http(label, None, false)).collect();
+        let below = |label: &String| {
+            labels.iter().any(|other| label.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with(BETWEEN)))
+        };
+        let field = labels.iter().position(below).map(|index| format!("tools.mcp_servers[{index}].label"));
+        prop_assert_eq!(super::labels(&servers).err().map(|refused| refused.field), field);
+    }
 }
 
 #[test]

@@ -161,5 +161,14 @@ fn what_the_machine_forces_is_no_control() {
         &Controls::default(),
         "the managed requirements of this machine set a catalogue of models, which takes the place of what the Session needs",
     );
-    assert_eq!(allowed(&serde_json::from_str(catalogue).unwrap(), &Controls::default(), false), Ok(()));
+    // Where the bridge gives none, it is another one than that in which the model was looked up.
+    let effort = Controls { reasoning_effort: Some("low".into()), ..Controls::default() };
+    let tier = |tier: &str| Controls { service_tier: Some(tier.into()), ..Controls::default() };
+    for (controls, goes) in
+        [(Controls::default(), true), (tier(AUTO), true), (effort, false), (tier(FLEX), false), (scripts(true), true)]
+    {
+        let is_allowed = allowed(&serde_json::from_str(catalogue).unwrap(), &controls, false).is_ok();
+        assert_eq!(is_allowed, goes, "{controls:?}");
+        assert!(goes || ask_the_requirements(&controls, false), "{controls:?}");
+    }
 }
