@@ -205,7 +205,7 @@ mod tests {
             );
             let asked = v1::AdmitRequest {
                 purpose: v1::AdmitPurpose::Save.into(),
-                tools: Some(tools.into_bytes().into()),
+                tools: Some(tools.into_bytes()),
                 ..Default::default()
             };
             judge(&asked, &Guards::default()).map(drop).map_err(|refused| refused.reason)
