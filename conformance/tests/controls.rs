@@ -45,46 +45,61 @@ enum Seen {
 }
 
 fn without_a_workspace_the_provider_sees_each_way_to_search(harness: Harness) {
-    section("search_none", harness, Placement::None, Part::Search);
+    scenario("search_none", &RULES, setup(harness, Placement::None), async |rig| {
+        each_cell(rig, Placement::None, Part::Search).await
+    });
 }
 
 fn on_a_workspace_the_provider_sees_each_way_to_search(harness: Harness) {
-    section("search_workspace", harness, Placement::Workspace, Part::Search);
+    scenario("search_workspace", &RULES, setup(harness, Placement::Workspace), async |rig| {
+        each_cell(rig, Placement::Workspace, Part::Search).await
+    });
 }
 
 fn without_a_workspace_the_provider_sees_the_tools_of_each_control(harness: Harness) {
-    section("controls_none", harness, Placement::None, Part::Tools);
+    scenario("controls_none", &RULES, setup(harness, Placement::None), async |rig| {
+        each_cell(rig, Placement::None, Part::Tools).await
+    });
 }
 
 fn on_a_workspace_the_provider_sees_the_tools_of_each_control(harness: Harness) {
-    section("controls_workspace", harness, Placement::Workspace, Part::Tools);
+    scenario("controls_workspace", &RULES, setup(harness, Placement::Workspace), async |rig| {
+        each_cell(rig, Placement::Workspace, Part::Tools).await
+    });
 }
 
 fn without_a_workspace_the_provider_sees_each_verbosity_and_summary(harness: Harness) {
-    section("settings_none", harness, Placement::None, Part::Settings);
+    scenario("settings_none", &RULES, setup(harness, Placement::None), async |rig| {
+        each_cell(rig, Placement::None, Part::Settings).await
+    });
 }
 
 fn on_a_workspace_the_provider_sees_each_verbosity_and_summary(harness: Harness) {
-    section("settings_workspace", harness, Placement::Workspace, Part::Settings);
+    scenario("settings_workspace", &RULES, setup(harness, Placement::Workspace), async |rig| {
+        each_cell(rig, Placement::Workspace, Part::Settings).await
+    });
 }
 
 fn without_a_workspace_the_provider_sees_each_effort_and_tier(harness: Harness) {
-    section("efforts_none", harness, Placement::None, Part::Efforts);
+    scenario("efforts_none", &RULES, setup(harness, Placement::None), async |rig| {
+        each_cell(rig, Placement::None, Part::Efforts).await
+    });
 }
 
 fn on_a_workspace_the_provider_sees_each_effort_and_tier(harness: Harness) {
-    section("efforts_workspace", harness, Placement::Workspace, Part::Efforts);
+    scenario("efforts_workspace", &RULES, setup(harness, Placement::Workspace), async |rig| {
+        each_cell(rig, Placement::Workspace, Part::Efforts).await
+    });
 }
 
 const RULES: [&str; 6] = ["R-CTL-2", "R-CTL-4", "R-CTL-5", "R-CAP-1", "R-CAP-2", "R-PRE-4"];
 
-/// A section of the page.
-fn section(name: &str, harness: Harness, placement: Placement, part: Part) {
+fn setup(harness: Harness, placement: Placement) -> Setup {
     // With the gateway a newer key is no reason for a new Executor.
-    let setup = Setup::outer().of(harness).needing_under(placement, Capability::ExecutionControls).without_gateway();
-    scenario(name, &RULES, setup, async |rig| each_cell(rig, placement, part).await);
+    Setup::outer().of(harness).needing_under(placement, Capability::ExecutionControls).without_gateway()
 }
 
+/// A section of the page.
 async fn each_cell(rig: &Rig, placement: Placement, part: Part) -> anyhow::Result<()> {
     let rows = rows(rig.kind(), placement, part);
     let look = |row| look(rig, placement, row);
