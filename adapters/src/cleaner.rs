@@ -31,6 +31,16 @@ impl Cleaner {
         bounded(&self.without_addresses(&without_body(self.secrets.cut(text).trim())))
     }
 
+    /// The text without secrets, whatever it is.
+    pub(crate) fn cut(&self, text: &str) -> String {
+        self.secrets.cut(text)
+    }
+
+    /// The text without secrets and addresses, as long as it is.
+    pub(crate) fn cut_addresses(&self, text: &str) -> String {
+        self.without_addresses(&self.secrets.cut(text))
+    }
+
     /// The same for what a process wrote to standard error: the last lines matter, and there is no body to cut.
     pub(crate) fn clean_tail(&self, text: &str) -> String {
         let text = self.secrets.cut(text);

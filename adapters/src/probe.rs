@@ -21,6 +21,7 @@ use crate::{
     cleaner::Cleaner,
     native::{
         environment::{Environment, Mark},
+        folder,
         process::{self, ExitStatus, Launch},
         user::{self, User},
     },
@@ -260,7 +261,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
+        // It may be the user's of the Harnesses, whose process may have filled it with anything.
+        if let Err(error) = folder::remove_all(&self.0) {
             tracing::debug!(%error, "a probe's folder could not be removed");
         }
     }

@@ -335,7 +335,7 @@ async fn surplus_is_found_also_where_it_has_daemonised() {
     let before = tree::descendants(keeper);
     process.stdin.write_all(b"go\n").await.unwrap();
     until_running(&word, STUBBORN + 1).await;
-    let surplus = tree::end_surplus(keeper, &before, |_, _| false, LIMIT).await;
+    let surplus = tree::end_surplus(keeper, &before, |_, _| tree::Kind::Surplus, LIMIT).await;
     assert!(surplus.ended >= 5 && surplus.left == 0, "{surplus:?}");
     assert_eq!(running(&word).len(), 3);
     process.control.end();
@@ -363,7 +363,7 @@ async fn a_chain_of_processes_is_ended_and_not_overlooked() {
         while fs::read_to_string(&number).unwrap_or_default().trim().parse::<u32>().unwrap_or(0) < 5 {
             looks.tick().await;
         }
-        let surplus = tree::end_surplus(keeper, &before, |_, _| false, LIMIT).await;
+        let surplus = tree::end_surplus(keeper, &before, |_, _| tree::Kind::Surplus, LIMIT).await;
         assert_eq!(surplus.left, 0, "round {round}");
         fs::remove_file(&number).unwrap();
         for _ in 0..10 {

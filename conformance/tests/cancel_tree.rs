@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use conformance::for_each_harness;
-use conformance::rig::{Harness, Isolation, Observed, Process, Rig, Setup, scenario};
+use conformance::rig::{Harness, Isolation, Observed, Process, Rig, Setup, program, scenario, served_by, stdio_server};
 use proto::client::Session;
 use proto::v1::event::Kind;
 use proto::v1::{self, CancelOutcome, ToolStatus, TurnStatus};
@@ -16,7 +16,8 @@ use serde_json::json;
 for_each_harness!(
     nothing_that_hides_outlives_the_cancel,
     nothing_that_a_command_started_outlives_the_cancel,
-    nothing_that_a_command_left_outlives_its_turn
+    nothing_that_a_command_left_outlives_its_turn,
+    what_calls_itself_a_server_does_not_outlive_its_turn
 );
 
 /// A script that starts itself again in a session of its own and ends, for ever; each one notes its number. It gives up by itself one day,
@@ -156,6 +157,51 @@ fn nothing_that_a_command_left_outlives_its_turn(harness: Harness) {
         let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
         anyhow::ensure!(ready.reused, "the Executor was replaced");
         rig.turn_with(&session, &ready, "t-2", "go on").await?.completed()
+    });
+}
+
+/// A command that has the variable of a declared server, below its shell and in the shell's place: it goes, and the real server stays.
+fn what_calls_itself_a_server_does_not_outlive_its_turn(harness: Harness) {
+    let rules = ["R-CAN-2", "R-EVT-9", "R-MCP-4"];
+    let setup = Setup::outer().of(harness).needing(v1::Capability::McpHttpTools);
+    scenario("settled_false_server", &rules, setup, async |rig| {
+        let program = program("runtime-bridge-conformance")?;
+        let (program, cwd) = (program.to_string_lossy().into_owned(), rig.workspace().to_string_lossy().into_owned());
+        let declared = stdio_server("local", &program, &["mcp-stdio"], &cwd, &[]);
+        for servers in [vec![], vec![declared]] {
+            let session = rig.session().await?;
+            let configuration = served_by(servers.clone(), rig.configuration(Vec::new()));
+            let ready = rig.prepare(&session, configuration.clone()).await?;
+            rig.provider.reset();
+            let first = format!("t-first-{}", servers.len());
+            rig.turn_with(&session, &ready, &first, "hello").await?.completed()?;
+            let base = rig.family()?;
+            let quiet = ">/dev/null 2>&1 </dev/null";
+            let command = format!(
+                "RUNTIME_BRIDGE_MCP=local setsid sleep 7131 {quiet} & \
+                 (RUNTIME_BRIDGE_MCP=local setsid sh -c 'sleep 7132 & exit 0' {quiet} &) ; \
+                 RUNTIME_BRIDGE_MCP=local exec sleep 7133 {quiet}"
+            );
+            let shell = json!([{"play": [{"shell": {"command": command, "yield_ms": 30_000}}]}, {"play": ["hang"]}]);
+            rig.provider.reset();
+            rig.provider.script(&shell.to_string())?;
+            let turn_id = format!("t-{}", servers.len());
+            let mut events = rig.start_turn(&session, configuration.clone(), &turn_id, "leave it").await?;
+            let mut seen = Observed::default();
+            seen.until(&mut events, |kind| matches!(kind, Kind::ToolStarted(_)).then_some(())).await?;
+            for command in ["sleep 7131", "sleep 7132", "sleep 7133"] {
+                rig.wait_for_process(|process| process.command == command).await?;
+            }
+            let answer = session.cancel(&turn_id, None).await?;
+            let left = surplus(rig, &base)?;
+            anyhow::ensure!(answer.outcome() == CancelOutcome::Settled, "{answer:?}");
+            anyhow::ensure!(left.is_empty(), "processes are left: {left:#?}");
+            seen.to_the_end(&mut events).await?;
+            let stays = |process: &&Process| process.command.contains("mcp-stdio");
+            anyhow::ensure!(rig.family()?.iter().filter(stays).count() == servers.len(), "the server did not stay");
+            session.release(true).await?;
+        }
+        Ok(())
     });
 }
 

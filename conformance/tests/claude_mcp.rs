@@ -298,6 +298,8 @@ fn a_required_server_that_is_not_there_fails_the_preparation() {
         let failed = refused(rig.prepare(&session, of).await, Reason::PreparationFailed)?;
         assert_eq!(failed.metadata.get("step").map(String::as_str), Some("mcp"), "{failed:?}");
         assert!(failed.message.contains("the required MCP server `gone` is not there"), "{failed:?}");
+        let gateway = "the gateway says of gone: the MCP server cannot be connected to";
+        assert!(failed.message.contains(gateway) && !failed.message.contains("model provider"), "{failed:?}");
         assert!(!failed.message.contains("127.0.0.1"), "{failed:?}");
 
         // The same one where it is there, on the same Session.

@@ -22,6 +22,13 @@ fn a_required_server_is_there_before_ready_or_there_is_no_ready(harness: Harness
         server.required = true;
         let configuration = served_by([server], rig.configuration(Vec::new()));
         let session = rig.session().await?;
+        // Nobody is there: the gateway says so of the server, and of nothing else.
+        let nobody = Refusing::start()?;
+        let mut gone = http_server("gone", &nobody.url());
+        gone.required = true;
+        let failed = rig.prepare(&session, served_by([gone], rig.configuration(Vec::new()))).await;
+        let failed = refusal(failed, Reason::PreparationFailed).with("step", "mcp");
+        failed.says("gone: the MCP server cannot be connected to").hides("model provider").hides("127.0.0.1");
         rig.mcp().fail(None, Fault::Status(503));
         let failed = rig.prepare(&session, configuration.clone()).await;
         refusal(failed, Reason::PreparationFailed).with("step", "mcp").says("tickets");
@@ -41,7 +48,7 @@ fn a_required_server_is_there_before_ready_or_there_is_no_ready(harness: Harness
         rig.daemon = Daemon::start(rig.place()).await?;
         rig.mcp().fail(None, Fault::Dropped);
         let failed = rig.resume(&session, configuration.clone(), &native).await;
-        refusal(failed, Reason::PreparationFailed).with("step", "mcp").says("tickets");
+        refusal(failed, Reason::PreparationFailed).with("step", "mcp").says("tickets").hides("model provider");
         rig.mcp().heal();
         rig.provider.script(&calling("tickets.echo", &json!({"text": "two"})))?;
         let ready = rig.resume(&session, configuration, &native).await?;

@@ -204,6 +204,23 @@ fn address(url: &str) -> Result<(), &'static str> {
     url.parse::<http::Uri>().map(drop).map_err(|_| "must be a URL: percent-encode what has a meaning of its own")
 }
 
+/// Headers of the connection, of the framing of a message and of who is asked: they are the client's to set, and would not arrive, or say something that
+/// is not so.
+const OF_THE_CLIENT: [&str; 10] = [
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// And whatever begins so.
+const PROXY: &str = "proxy-";
+
 /// Checks headers: which one does not fit, and why.
 fn headers_fit(headers: &[(String, String)]) -> Result<(), (usize, String)> {
     let mut taken = BTreeMap::new();
@@ -219,6 +236,10 @@ fn headers_fit(headers: &[(String, String)]) -> Result<(), (usize, String)> {
         let small = name.to_ascii_lowercase();
         if small == "authorization" {
             return Err((index, "must not be Authorization; credentials come by credential_id".into()));
+        }
+        if OF_THE_CLIENT.contains(&&*small) || small.starts_with(PROXY) {
+            let message = "must not be of the connection, of the framing or of a proxy, and not Host, Expect or Accept-Encoding: whoever connects sets these";
+            return Err((index, message.into()));
         }
         if taken.insert(small, index).is_some() {
             return Err((index, "has the name of another one, whose case alone is different".into()));
@@ -329,6 +350,9 @@ mod tests {
             (&[("a", "v\n")], 0),
             (&[("a", "\u{e9}")], 0),
             (&[("a", " v")], 0),
+            (&[("Host", "v")], 0),
+            (&[("ok", "v"), ("transfer-Encoding", "chunked")], 1),
+            (&[("Proxy-Anything", "v")], 0),
             (&[("ok", "v"), ("AUTHORIZATION", "Bearer x")], 1),
         ] {
             assert_eq!(check(headers), Some(which), "{headers:?}");

@@ -15,12 +15,13 @@ use std::{
 
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::wire::{SERVER, lossy_option};
 use crate::{
     admission::refused,
-    harness::{Launch, McpCall, McpServer, McpTransport, NotAdmitted},
+    cleaner::Cleaner,
+    harness::{Launch, McpCall, McpServer, McpTransport, NotAdmitted, Report, Tool, ToolEnd, ToolStatus},
 };
 
 mod stdio;
@@ -29,6 +30,10 @@ mod stdio;
 const PREFIX: &str = "mcp__";
 /// What stands between the name of a server and that of its tool.
 const BETWEEN: &str = "__";
+
+/// LIMIT: tools that came later and are taken from the model. A server has a few; one that always has others makes neither the rules nor the Turn longer
+/// than that.
+const GROWN: usize = 1024;
 
 /// The callback that decides about calls of MCP tools.
 pub(super) const CALLBACK: &str = "mcp";
@@ -275,12 +280,19 @@ impl Tools {
         self.known.get(native).is_some_and(|known| known.is_allowed)
     }
 
-    /// Takes note of tools that came later; true when there are new ones among them.
-    pub(super) fn grow<'a>(&mut self, told: impl IntoIterator<Item = &'a String>) -> bool {
-        let before = self.grown.len();
-        let more = told.into_iter().filter(|tool| self.has(tool) && !self.allows(tool)).cloned().collect::<Vec<_>>();
-        self.grown.extend(more);
-        self.grown.len() > before
+    /// Those of these tools that came later and were not noted yet. What finds no room any more is not among them: each call of one is refused all the
+    /// same.
+    pub(super) fn news<'a>(&self, told: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
+        let room = GROWN - self.grown.len();
+        let is_new = |tool: &&String| {
+            self.has(tool) && !self.known.contains_key(tool.as_str()) && !self.grown.contains(tool.as_str())
+        };
+        told.into_iter().filter(is_new).take(room).cloned().collect()
+    }
+
+    /// Takes note of tools that came later.
+    pub(super) fn grow(&mut self, mut news: BTreeSet<String>) {
+        self.grown.append(&mut news);
     }
 
     /// The request that says which tools may be used. It takes the place of the one before.
@@ -358,6 +370,54 @@ pub(super) fn result(raw: Option<&RawValue>, content: Option<&RawValue>, is_erro
     }
     let content = raw.filter(|raw| !is_error && raw.get().starts_with('[')).or(content)?;
     serde_json::to_string(&Wrapped { content, is_error: is_error.then_some(true) }).ok()
+}
+
+/// Cleans the result of a call that failed.
+pub(super) fn clean(report: &mut Report, cleaner: &Cleaner) {
+    if let Report::ToolCompleted { end: ToolEnd { status: ToolStatus::Failed, tool: Tool::Mcp(call), .. }, .. } = report
+        && let Some(result) = call.result.as_deref().and_then(|result| cleaned(result, cleaner))
+    {
+        call.result = Some(result);
+    }
+}
+
+/// The result of a call that failed, without secrets: what Claude Code says itself of a call that broke off stands where the server's own failure would. One
+/// text is without addresses as well, and where it begins an answer that Claude Code did not like, without that answer. None where nothing is to be cut.
+fn cleaned(result: &str, cleaner: &Cleaner) -> Option<String> {
+    let mut told: Value = serde_json::from_str(result).ok()?;
+    let content = told.get_mut("content")?;
+    let own = |text: &str| {
+        if text.contains(ANSWERED) { cleaner.clean(text) } else { cleaner.cut_addresses(text) }
+    };
+    let changed = match content {
+        Value::String(text) => change(text, own),
+        Value::Array(parts) => match &mut parts[..] {
+            [Value::Object(part)] => match part.get_mut("text") {
+                Some(Value::String(text)) => change(text, own),
+                _ => cut_all(content, cleaner),
+            },
+            _ => cut_all(content, cleaner),
+        },
+        _ => cut_all(content, cleaner),
+    };
+    changed.then(|| told.to_string())
+}
+
+/// Cuts secrets out of every text.
+fn cut_all(value: &mut Value, cleaner: &Cleaner) -> bool {
+    match value {
+        Value::String(text) => change(text, |text| cleaner.cut(text)),
+        Value::Array(items) => items.iter_mut().fold(false, |changed, item| cut_all(item, cleaner) | changed),
+        Value::Object(members) => members.values_mut().fold(false, |changed, item| cut_all(item, cleaner) | changed),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn change(text: &mut String, to: impl Fn(&str) -> String) -> bool {
+    let changed = to(text);
+    let is_other = changed != *text;
+    *text = changed;
+    is_other
 }
 
 #[cfg(test)]

@@ -100,6 +100,7 @@ impl Native for Thread {
         self.again_at = None;
         self.errors = Errors::default();
         self.final_error = None;
+        self.servers.begin();
     }
 
     /// No result of a Turn is kept for the time until the next one.

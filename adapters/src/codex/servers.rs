@@ -1,6 +1,9 @@
 //! MCP servers on a thread: what Codex is told of them, and which of them are there (R-PRE-5, R-MCP-2, R-MCP-4).
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
@@ -104,6 +107,10 @@ fn native(label: &str) -> String {
 /// Finds a server of the machine's or the project's own configuration that would be merged with a declared one: it could add headers to it (R-MCP-2). The
 /// layers of a project count where it is trusted.
 pub(super) fn conflict(servers: &[McpServer], layers: &wire::servers::Layers, trusted: bool) -> Option<String> {
+    if trusted && layers.layers.is_empty() {
+        let text = "codex does not tell of what its configuration is made, so a project's own MCP servers could be merged with declared ones";
+        return Some(text.to_owned());
+    }
     let loaded = layers.layers.iter().filter(|layer| trusted || layer.name.kind != "project");
     let mut named = loaded.flat_map(|layer| layer.config.mcp_servers.keys().map(|name| (&layer.name, name)));
     named.find_map(|(layer, name)| {
@@ -118,7 +125,11 @@ pub(super) fn conflict(servers: &[McpServer], layers: &wire::servers::Layers, tr
 
 /// Which of the declared servers are there.
 #[derive(Debug, Default)]
-pub(super) struct Standings(BTreeMap<String, Standing>);
+pub(super) struct Standings {
+    all: BTreeMap<String, Standing>,
+    /// Of these it was told in this Turn that they are not there.
+    told: BTreeSet<String>,
+}
 
 #[derive(Debug)]
 enum Standing {
@@ -131,14 +142,23 @@ enum Standing {
 impl Standings {
     /// None of them is, so far.
     pub(super) fn new(servers: &[McpServer]) -> Self {
-        Self(servers.iter().map(|server| (server.label.clone(), Standing::Starting)).collect())
+        let all = servers.iter().map(|server| (server.label.clone(), Standing::Starting)).collect();
+        Self { all, told: BTreeSet::new() }
+    }
+
+    /// A Turn begins.
+    pub(super) fn begin(&mut self) {
+        self.told.clear();
     }
 
     /// Takes what is told of a server; true when one that is declared is lost.
     pub(super) fn told(&mut self, notice: wire::servers::StatusNotice) -> bool {
-        let Some(standing) = self.0.get_mut(&notice.name) else { return false };
+        let Some(standing) = self.all.get_mut(&notice.name) else { return false };
         *standing = match notice.status.as_str() {
-            "ready" => Standing::Ready,
+            "ready" => {
+                self.told.remove(&notice.name);
+                Standing::Ready
+            }
             "failed" | "cancelled" => Standing::Absent(notice.error.unwrap_or_default()),
             // Of a status that is not known nothing can be said.
             _ => return false,
@@ -148,17 +168,20 @@ impl Standings {
 
     /// Whether it is known of each.
     pub(super) fn are_known(&self) -> bool {
-        !self.0.values().any(|standing| matches!(standing, Standing::Starting))
+        !self.all.values().any(|standing| matches!(standing, Standing::Starting))
     }
 
-    /// A notice for each that is not there (R-PRE-5).
-    pub(super) fn notices(&self, cleaner: &Cleaner) -> Vec<Report> {
-        let notices = self.0.iter().filter_map(|(label, standing)| match standing {
-            Standing::Ready => None,
-            Standing::Starting => Some(format!("the MCP server `{label}` is not there yet")),
-            Standing::Absent(text) => Some(format!("the MCP server `{label}` is not there: {}", cleaner.clean(text))),
+    /// A notice for each that is not there, once in a Turn (R-PRE-5).
+    pub(super) fn notices(&mut self, cleaner: &Cleaner) -> Vec<Report> {
+        let notices = self.all.iter().filter_map(|(label, standing)| {
+            let message = match standing {
+                Standing::Ready => return None,
+                Standing::Starting => format!("the MCP server `{label}` is not there yet"),
+                Standing::Absent(text) => format!("the MCP server `{label}` is not there: {}", cleaner.clean(text)),
+            };
+            self.told.insert(label.clone()).then_some(Report::Notice { code: "mcp_unavailable", message })
         });
-        notices.map(|message| Report::Notice { code: "mcp_unavailable", message }).collect()
+        notices.collect()
     }
 }
 
@@ -195,7 +218,8 @@ mod tests {
             assert!(found.unwrap_or_default().starts_with(want.unwrap_or_default()));
         }
         let none: wire::servers::Layers = serde_json::from_str(r#"{"config":{},"layers":null}"#).unwrap();
-        assert_eq!(conflict(&[declared("a")], &none, true), None);
+        assert!(conflict(&[declared("a")], &none, true).is_some_and(|text| text.contains("does not tell")));
+        assert_eq!(conflict(&[declared("a")], &none, false), None);
     }
 
     #[test]
@@ -210,7 +234,7 @@ mod tests {
         assert!(!standings.told(notice("a", "ready")) && !standings.told(notice("c", "starting")));
         assert!(!standings.told(notice("undeclared", "failed")) && !standings.are_known());
         assert!(standings.told(notice("b", "failed")));
-        let told: Vec<_> = standings.notices(&Cleaner::default());
+        let told = standings.notices(&Cleaner::default());
         let message = |text: &str| Report::Notice { code: "mcp_unavailable", message: text.into() };
         assert_eq!(
             told,
@@ -220,5 +244,12 @@ mod tests {
             ]
         );
         assert!(standings.told(notice("c", "cancelled")) && standings.are_known());
+        // Each is told once in a Turn, unless it was there meanwhile.
+        assert_eq!(standings.notices(&Cleaner::default()), []);
+        assert!(standings.told(notice("a", "failed")) && !standings.told(notice("c", "ready")));
+        assert!(standings.told(notice("c", "failed")));
+        assert_eq!(standings.notices(&Cleaner::default()).len(), 2);
+        standings.begin();
+        assert_eq!(standings.notices(&Cleaner::default()).len(), 3);
     }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, unlinkat},
+    fs::{AtFlags, CWD, Dir, Mode, OFlags, fchmod, openat, renameat, unlinkat},
     io::Errno,
     path::Arg,
 };
@@ -77,6 +77,8 @@ pub fn remove_all(path: &Path) -> io::Result<()> {
 
 /// Removes what is in a folder; true when something was too deep and was moved to the top.
 fn clear(folder: &Folder, top: &Folder, depth: usize) -> io::Result<bool> {
+    // A daemon that is not root removes nothing from a folder that its owner made read-only. What it cannot change, it cannot remove either.
+    let _ = fchmod(&folder.0, Mode::RWXU);
     let mut moved = false;
     for name in folder.names()? {
         match unlinkat(&folder.0, &name, AtFlags::empty()) {
@@ -113,7 +115,11 @@ fn only_file(file: File) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, os::unix::fs::symlink, process, thread};
+    use std::{
+        env,
+        os::unix::fs::{PermissionsExt, symlink},
+        process, thread,
+    };
 
     use rustix::fs::mkdirat;
 
@@ -146,6 +152,20 @@ mod tests {
         thread::Builder::new().stack_size(256 << 10).spawn(work).unwrap().join().unwrap();
         assert!(fs::symlink_metadata(&path).is_err() && kept.join("file").is_file());
         fs::remove_dir_all(kept).unwrap();
+    }
+
+    #[test]
+    fn what_is_removed_is_made_writable_first() {
+        let path = env::temp_dir().join(format!("adapters-read-only-{}", process::id()));
+        fs::create_dir_all(path.join("in/deep")).unwrap();
+        fs::write(path.join("in/deep/file"), "").unwrap();
+        let read_only = |path: &Path| fs::set_permissions(path, PermissionsExt::from_mode(0o500)).unwrap();
+        [&*path.join("in/deep"), &*path.join("in"), &*path].into_iter().for_each(read_only);
+        let top = Folder::open(&path).unwrap();
+        assert!(!clear(&top, &top, AT_ONCE).unwrap());
+        // Root would have been let in anyway; the mode tells that nobody else is kept out either.
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        remove_all(&path).unwrap();
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fchown, fstat, statat},
+    fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, fstat, openat},
     process::{getegid, geteuid},
 };
 use tokio::{process::Command, time};
@@ -162,7 +162,8 @@ fn make_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Hands over what the owner of a folder has in it, then the folder. What is not that owner's may be a second name of something elsewhere, and stays.
+/// Hands over what the owner of a folder has in it, then the folder. What is not that owner's, and a file that
+/// has other names, may be a second name of something elsewhere, and stays.
 fn hand_over(Folder(folder): Folder, owned: &Stat, to: (Uid, Gid), depth: usize) -> io::Result<()> {
     if depth == 0 {
         return Err(io::Error::other(format!("more than {DEPTH} folders lie in each other")));
@@ -174,13 +175,18 @@ fn hand_over(Folder(folder): Folder, owned: &Stat, to: (Uid, Gid), depth: usize)
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        // ORDER: held first, so that what is looked at is what is handed over.
+        let held = openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fstat(&held)?;
         if stat.st_uid != owned.st_uid || stat.st_dev != owned.st_dev {
             continue;
         }
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => hand_over(Folder::below(&folder, name)?, owned, to, depth - 1)?,
-            _ => chownat(&folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?,
+            FileType::Directory => hand_over(Folder::below(&held, c".")?, owned, to, depth - 1)?,
+            FileType::RegularFile if stat.st_nlink > 1 => {
+                tracing::warn!(name = %name.to_string_lossy(), "a file with other names is not handed over");
+            }
+            _ => chownat(&held, c"", uid, gid, AtFlags::EMPTY_PATH)?,
         }
     }
     Ok(fchown(&folder, uid, gid)?)
@@ -271,6 +277,8 @@ mod tests {
         }
         symlink(place.0.join("elsewhere"), own.join("link")).unwrap();
         symlink(&place.0, own.join("folder")).unwrap();
+        fs::write(place.0.join("twice"), "").unwrap();
+        fs::hard_link(place.0.join("twice"), own.join("deep/twice")).unwrap();
         let (us, group, _) = has(&place.0);
         if us != 0 {
             assert!(make_own(&own, Some(&user)).is_err(), "only root can hand over");
@@ -284,7 +292,7 @@ mod tests {
             let (uid, gid, _) = has(&own.join(inner));
             assert_eq!((uid, gid), (NOBODY, NOBODY), "{inner}");
         }
-        assert_eq!(has(&place.0.join("elsewhere")).0, us);
+        assert_eq!((has(&place.0.join("elsewhere")).0, has(&own.join("deep/twice")).0), (us, us));
         assert_eq!((has(&place.0).0, has(&place.0).1), (us, group));
         write_own(&own.join("file"), "text", Some(&user)).unwrap();
         assert_eq!(has(&own.join("file")), (NOBODY, NOBODY, 0o600));

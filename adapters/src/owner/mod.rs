@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -92,6 +93,8 @@ pub(crate) struct Owner<N> {
     reports: mpsc::Sender<Report>,
     lock: Lock,
     package: PathBuf,
+    /// Labels of the declared MCP servers that are processes.
+    servers: Arc<BTreeSet<String>>,
     /// Lines on their way into the pipe, with what they carry.
     writes: FuturesUnordered<BoxFuture<'static, Written>>,
     /// How many of them carry nothing that anybody waits for.
@@ -159,7 +162,8 @@ enum Happened {
 
 impl<N: Native> Owner<N> {
     pub(crate) fn new(parts: Parts<N>) -> Self {
-        let Parts { native, timing, writer, writers, lines, control, cleaner, lock, package, orders, reports } = parts;
+        let Parts { native, timing, writer, writers, lines, control, cleaner, lock, package, servers, orders, reports } =
+            parts;
         Self {
             native,
             cleaner,
@@ -179,6 +183,7 @@ impl<N: Native> Owner<N> {
             reports,
             lock,
             package,
+            servers,
             writes: FuturesUnordered::new(),
             unread: 0,
             background: None,
@@ -376,15 +381,15 @@ impl<N: Native> Owner<N> {
                 Effect::Clean => N::clean(self),
                 Effect::EndSurplus => {
                     let (keeper, before) = (self.control.keeper_pid(), std::mem::take(&mut self.before));
-                    let package = self.package.clone();
+                    let (package, servers) = (self.package.clone(), Arc::clone(&self.servers));
                     self.background = Some(Box::pin(async move {
                         // A name alone would spare whatever the model starts under it.
-                        let is_helper = |name: &str, id| {
-                            N::HELPERS.contains(&name)
-                                && tree::program(id).is_some_and(|program| program.starts_with(&package))
-                                || tree::is_of_server(id)
+                        let kind = |name: &str, id| {
+                            let is_helper = N::HELPERS.contains(&name)
+                                && tree::program(id).is_some_and(|program| program.starts_with(&package));
+                            if is_helper { tree::Kind::Spared } else { tree::of_server(id, keeper, &before, &servers) }
                         };
-                        Background::Surplus(tree::end_surplus(keeper, &before, is_helper, SURPLUS_LIMIT).await)
+                        Background::Surplus(tree::end_surplus(keeper, &before, kind, SURPLUS_LIMIT).await)
                     }));
                 }
                 Effect::Retire => self.retire(N::MANNER.close),

@@ -1,6 +1,6 @@
 //! What an owner asks of the side that speaks with one kind of Harness.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use tokio::{process::ChildStdout, sync::mpsc, time::Instant};
@@ -67,6 +67,8 @@ pub(crate) struct Parts<N> {
     pub(crate) lock: Lock,
     /// The folder of the program and its helpers.
     pub(crate) package: PathBuf,
+    /// Labels of the declared MCP servers that are processes.
+    pub(crate) servers: Arc<BTreeSet<String>>,
     pub(crate) orders: mpsc::Receiver<Order>,
     pub(crate) reports: mpsc::Sender<Report>,
 }

@@ -1,6 +1,6 @@
 //! A process that is being talked into a conversation: its lines until it is ready, and its end when it does not get there.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
@@ -13,7 +13,9 @@ use tokio_util::task::TaskTracker;
 use super::{Native, Owner, Parts, start};
 use crate::{
     cleaner::Cleaner,
-    harness::{HistoryFault, Launch, ORDER_CAPACITY, Order, PrepareError, REPORT_CAPACITY, Report, Settings, Timing},
+    harness::{
+        HistoryFault, Launch, McpKind, ORDER_CAPACITY, Order, PrepareError, REPORT_CAPACITY, Report, Settings, Timing,
+    },
     native::{
         lines::{Line, LineError, LineReader, Spooling},
         lock::Lock,
@@ -32,12 +34,15 @@ const EXIT_WAIT: Duration = Duration::from_millis(500);
 pub(crate) struct Opening {
     name: &'static str,
     limits: Timing,
+    /// How long it may take in all.
+    limit: Duration,
     deadline: Instant,
     writer: Writer,
     writers: TaskTracker,
     lines: LineReader<ChildStdout>,
     control: Control,
     keeper: Option<ProcessId>,
+    servers: Arc<BTreeSet<String>>,
     pub(crate) cleaner: Cleaner,
     /// Changed instructions are on their way into the history.
     pub(crate) changed_history: bool,
@@ -66,7 +71,7 @@ pub(crate) enum Trouble {
 pub(crate) type Step = &'static str;
 
 impl Opening {
-    /// Starts the process; it has [`Timing::start`] to get ready.
+    /// Starts the process; it has [`Timing::start`] to get ready, and with MCP servers [`Timing::mcp_start`] more.
     ///
     /// # Errors
     /// When it could not be started. Nothing runs then.
@@ -77,15 +82,19 @@ impl Opening {
         process: process::Launch,
         is_read: fn(&[u8]) -> bool,
     ) -> Result<Self, SpawnError> {
-        let servers =
-            if launch.configuration.mcp_servers.is_empty() { Duration::ZERO } else { settings.limits.mcp_start };
-        let deadline = Instant::now() + settings.limits.start + servers;
+        let declared = &launch.configuration.mcp_servers;
+        let limit =
+            settings.limits.start + if declared.is_empty() { Duration::ZERO } else { settings.limits.mcp_start };
+        let processes = declared.iter().filter(|server| server.transport.kind() == McpKind::Stdio);
+        let servers = Arc::new(processes.map(|server| server.label.clone()).collect());
+        let deadline = Instant::now() + limit;
         let process = process::spawn(process)?;
         let keeper = start::keeper(&process.control).await;
         let writers = TaskTracker::new();
         Ok(Self {
             name,
             limits: settings.limits,
+            limit,
             deadline,
             writer: Writer::start(process.stdin, &writers),
             writers,
@@ -97,6 +106,7 @@ impl Opening {
             }),
             control: process.control,
             keeper,
+            servers,
             cleaner: Cleaner::new(launch.secrets.clone(), &launch.configuration.provider.base_url),
             changed_history: false,
         })
@@ -157,7 +167,7 @@ impl Opening {
                 Some(exit) => format!("{name} ended with {} before it answered{said}", exit.status),
                 None => format!("{name} closed its output before it answered{said}"),
             },
-            Trouble::Late => format!("{name} did not answer within {} ms{said}", self.limits.start.as_millis()),
+            Trouble::Late => format!("{name} did not answer within {} ms{said}", self.limit.as_millis()),
             Trouble::Unfit(text) => self.cleaner.clean(&text),
             Trouble::Broken(what) => format!("{name} broke its protocol: {}", self.cleaner.clean(&what)),
         };
@@ -191,6 +201,7 @@ impl Opening {
             cleaner: self.cleaner,
             lock,
             package,
+            servers: self.servers,
             orders: taken_orders,
             reports: given_reports,
         });

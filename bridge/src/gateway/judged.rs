@@ -9,7 +9,10 @@ use std::{
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, Sleep, sleep, sleep_until},
+};
 
 use super::{
     routes::Route,
@@ -25,6 +28,8 @@ pub(super) struct Judged {
     inner: Incoming,
     judge: Judge,
     route: Arc<Route>,
+    /// Held until the answer is over.
+    _seat: OwnedSemaphorePermit,
     wait: Wait,
     /// Nothing comes any more but this, if anything.
     over: Option<Option<Cut>>,
@@ -54,11 +59,17 @@ pub(super) enum Cut {
 
 impl Judged {
     /// An answer whose first byte has to come until then, if at all.
-    pub(super) fn new(inner: Incoming, judge: Judge, route: Arc<Route>, by: Option<Instant>) -> Self {
+    pub(super) fn new(
+        inner: Incoming,
+        judge: Judge,
+        route: Arc<Route>,
+        by: Option<Instant>,
+        seat: OwnedSemaphorePermit,
+    ) -> Self {
         let by = by.filter(|_| !inner.is_end_stream());
         let wait = by.map_or(Wait::None, |by| Wait::First(Box::pin(sleep_until(by))));
         let holds_back = judge.holds_back();
-        Self { inner, judge, route, wait, over: None, holds_back }
+        Self { inner, judge, route, _seat: seat, wait, over: None, holds_back }
     }
 
     fn breach(&mut self, breach: Breach) -> Cut {

@@ -7,7 +7,7 @@
 //! nor the protocol of Core.
 
 use std::{
-    fmt, io,
+    fmt, future, io,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -20,10 +20,11 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioIo, TokioTimer},
 };
+use rustix::process::{Resource, getrlimit};
 use secrecy::SecretString;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{Notify, Semaphore},
     time,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -50,8 +51,11 @@ pub(crate) use stream::{Batch, Breach, Called, Limits as StreamLimits};
 /// What a Harness is given for a key. It opens nothing anywhere.
 pub(crate) const PLACEHOLDER: &str = "runtime-bridge-placeholder";
 
-/// Connections that may be open at once; the next ones wait. A Harness has a few.
-const CONNECTIONS: usize = 1024;
+/// Connections that may be open at once, or half as many as the daemon may have open files where that is less; the next ones wait. A Harness has a few, and
+/// one for each MCP server that stays open.
+const CONNECTIONS: usize = 8192;
+/// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds no room with it.
+const FIRST_HEAD: Duration = Duration::from_secs(10);
 /// How long a connection may be without a request, or take for the head of one. Longer than a Harness keeps one for later.
 const HEAD: Duration = Duration::from_secs(330);
 /// Longest head of a request in bytes.
@@ -105,7 +109,7 @@ impl Gateway {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (routes, tasks, stop) = (Arc::new(Routes::default()), TaskTracker::new(), CancellationToken::new());
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let room = Arc::new(Semaphore::new(connections()));
         let listening = listen(listener, room, Arc::clone(&routes), tasks.clone(), stop.clone());
         drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
         let connector = Connector::new(guards.service, connect);
@@ -219,6 +223,12 @@ fn no_url() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the address of a provider or server is no URL")
 }
 
+/// Connections that may be open at once. Each may need another one to whoever is asked, and the daemon opens other files as well.
+fn connections() -> usize {
+    let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
+    files.map_or(CONNECTIONS, |files| CONNECTIONS.min(files / 2))
+}
+
 /// Takes connections until it is told to stop.
 async fn listen(
     listener: TcpListener,
@@ -256,14 +266,30 @@ async fn serve(tcp: TcpStream, routes: Arc<Routes>) {
     if let Err(error) = tcp.set_nodelay(true) {
         tracing::debug!(%error, "a connection collects what it sends");
     }
-    let service = service_fn(move |request| relay::pass(Arc::clone(&routes), request));
+    let begun = Arc::new(Notify::new());
+    let first = Arc::clone(&begun);
+    let service = service_fn(move |request| {
+        begun.notify_one();
+        relay::pass(Arc::clone(&routes), request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(tcp), service);
-    if let Err(error) = served.await {
-        tracing::debug!(%error, "a connection of a Harness broke off");
+    let nothing_came = async {
+        if time::timeout(FIRST_HEAD, first.notified()).await.is_ok() {
+            future::pending::<()>().await;
+        }
+    };
+    // CANCEL: a connection that brought no request is dropped, and with it nothing.
+    // ORDER: a request that is there is taken, however late anybody looks.
+    tokio::select! {
+        biased;
+        served = served => if let Err(error) = served {
+            tracing::debug!(%error, "a connection of a Harness broke off");
+        },
+        () = nothing_came => tracing::debug!("a connection brought no request in its time"),
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     connect::Connector,
     guard::Refused,
     judged::Judged,
-    routes::{Route, Routes},
+    routes::{OPEN, Route, Routes},
     stream::Breach,
     unreachable,
 };
@@ -49,6 +49,10 @@ pub(super) struct Broken;
 pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
     let Some((route, rest)) = routes.find(request.uri().path()) else { return Ok(nothing()) };
     let Some(target) = route.target(rest, request.uri().query()) else { return Ok(nothing()) };
+    let Some(seat) = route.seat() else {
+        let text = format!("the bridge passes at most {OPEN} requests of one process to {} at once", route.whom());
+        return Ok(own(&route, StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", text));
+    };
     let (mut head, body) = request.into_parts();
     head.uri = target;
     // Of the connection to the Harness; the other one has its own.
@@ -94,7 +98,7 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
                 head.headers.remove(header::CONTENT_LENGTH);
             }
             let by = limit.map(|(_, by)| by);
-            Ok(Response::from_parts(head, Either::Left(Judged::new(body, judge, route, by))))
+            Ok(Response::from_parts(head, Either::Left(Judged::new(body, judge, route, by, seat))))
         }
         Err(error) => match refused(&error) {
             // No repetition makes it right, so it gets a status that no Harness tries again.
@@ -106,7 +110,7 @@ pub(super) async fn pass(routes: Arc<Routes>, request: Request<Incoming>) -> Res
             None => {
                 let text = chain(&error);
                 tracing::warn!(of = whom, origin = %route.origin(), error = text, "a request did not get there");
-                route.note(unreachable::reason(&error));
+                route.note(unreachable::reason(whom, &error));
                 Err(Broken)
             }
         },
@@ -125,10 +129,11 @@ fn is_packed(headers: &HeaderMap) -> bool {
     ways.map(HeaderValue::as_bytes).any(|way| !way.is_empty() && !way.eq_ignore_ascii_case(b"identity"))
 }
 
-/// An unknown path is told nothing.
+/// An unknown path is told nothing, and keeps no connection.
 fn nothing() -> Response<Body> {
     let mut answer = Response::new(Either::Right(Full::default()));
     *answer.status_mut() = StatusCode::NOT_FOUND;
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     answer
 }
 

@@ -14,7 +14,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::{
     origin::Origin,
@@ -27,6 +27,9 @@ const NAME_BYTES: usize = 24;
 
 /// Batches that wait for somebody to take them; those that came first are lost. They are taken before anything that the Harness makes of them.
 const BATCHES: usize = 256;
+
+/// LIMIT: requests of one route that are open at once, answers that stream included. A Harness has a few; whatever a model runs may know the route.
+pub(super) const OPEN: usize = 64;
 
 /// The header in which providers of the Messages API take a key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -66,6 +69,7 @@ pub(super) struct Route {
     authority: Authority,
     key: Mutex<Option<SecretString>>,
     upstream: Upstream,
+    room: Arc<Semaphore>,
     batches: Mutex<VecDeque<Batch>>,
     /// Why the gateway itself did not pass the last request on.
     trouble: Mutex<Option<String>>,
@@ -176,6 +180,7 @@ impl Route {
             authority: url.authority()?.clone(),
             key: Mutex::new(key),
             upstream,
+            room: Arc::new(Semaphore::new(OPEN)),
             batches: Mutex::default(),
             trouble: Mutex::default(),
             breach: Mutex::default(),
@@ -189,6 +194,11 @@ impl Route {
             Behind::Provider { .. } => "the model provider",
             Behind::Server { .. } => "the MCP server",
         }
+    }
+
+    /// Room for one request, until its answer is over; none where there are as many as there may be.
+    pub(super) fn seat(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
     /// Headers that a request does not keep.

@@ -309,24 +309,32 @@ async fn a_head_has_a_limit() {
     assert!(told.starts_with("HTTP/1.1 431"), "{told}");
 }
 
-#[tokio::test]
-async fn a_connection_waits_where_there_is_no_room() {
+/// A listener with room for so many connections.
+async fn listening(room: usize, tasks: &TaskTracker, stop: &CancellationToken) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    let listening = listen(listener, Arc::new(Semaphore::new(room)), Arc::default(), tasks.clone(), stop.clone());
+    drop(tasks::spawn(tasks, tasks::Kind::Gateway, listening));
+    address
+}
+
+async fn connected(address: SocketAddr) -> Talk {
+    Talk(TcpStream::connect(address).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_connection_waits_where_there_is_no_room() {
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-    let listening = listen(listener, Arc::new(Semaphore::new(1)), Arc::default(), tasks.clone(), stop.clone());
-    drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
-    let ask = async || {
-        let mut talk = Talk(TcpStream::connect(address).await.unwrap());
-        talk.say("GET /x HTTP/1.1\r\nhost: h\r\n\r\n").await;
-        talk
-    };
-    let mut first = ask().await;
-    assert!(first.hear("\r\n\r\n").await.starts_with("HTTP/1.1 404"));
-    // It is kept open, and so the second is not looked at before it ends.
-    let mut second = ask().await;
-    first.say("GET /y HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    first.hear("\r\n\r\n").await;
+    let (address, other) = (listening(1, &tasks, &stop).await, listening(1, &tasks, &stop).await);
+    // It keeps its room, and so the second is not looked at before it ends.
+    let mut first = connected(address).await;
+    first.say("GET /x HTTP/1.1\r\n").await;
+    let mut second = connected(address).await;
+    second.say("GET /x HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    let mut elsewhere = connected(other).await;
+    elsewhere.say("GET /x HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    let answer = elsewhere.rest().await;
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("connection: close\r\n"), "{answer}");
     let mut byte = [0];
     assert_eq!(second.0.try_read(&mut byte).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     drop(first);
@@ -334,6 +342,53 @@ async fn a_connection_waits_where_there_is_no_room() {
     stop.cancel();
     tasks.close();
     tasks.wait().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_brings_no_request_keeps_no_room() {
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let address = listening(2, &tasks, &stop).await;
+    let mut slow = connected(address).await;
+    slow.say("GET /x HTTP/1.1\r\n").await;
+    let silent = connected(address).await;
+    // They end without an answer, and it is the other side that ends them.
+    assert_eq!((slow.rest().await, silent.rest().await), (String::new(), String::new()));
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+}
+
+#[tokio::test]
+async fn a_route_has_so_many_open_requests_and_one_that_ends_makes_room() {
+    let bench = Bench::start().await;
+    let lease = bench.lease(ModelProtocol::Responses, None);
+    let other = bench.lease(ModelProtocol::Responses, None);
+    let head = "/x HTTP/1.1\r\nhost: h";
+    let mut open = Vec::new();
+    for _ in 0..routes::OPEN {
+        let client = bench.ask(&lease, head, "q").await;
+        let mut provider = bench.asked().await;
+        provider.hear("q").await;
+        open.push((client, provider));
+    }
+    let mut client = bench.ask(&lease, head, "q").await;
+    let answer = client.hear("\"type\":\"error\"}").await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("at most 64 requests"), "{answer}");
+    // Another route has room of its own.
+    let _client = bench.ask(&other, head, "q").await;
+    bench.asked().await.hear("q").await;
+    let (mut client, mut provider) = open.pop().unwrap();
+    provider.say("HTTP/1.1 200 Fine\r\ncontent-length: 1\r\n\r\na").await;
+    client.hear("a").await;
+    // Its room is free a moment after its last byte.
+    loop {
+        let mut next = bench.ask(&lease, head, "q").await;
+        let mut byte = [0];
+        tokio::select! {
+            mut provider = bench.asked() => break drop(provider.hear("q").await),
+            peeked = next.0.peek(&mut byte) => drop(peeked.unwrap()),
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Why a model provider could not be connected to, in words for whoever reads of the failed Turn. They name neither host nor address, and hold nothing that
+//! Why a model provider or an MCP server could not be connected to, in words for whoever reads of the failed Turn. They name neither host nor address, and hold nothing that
 //! the other side said: it goes to Core.
 
 use std::{error::Error, io};
@@ -10,10 +10,10 @@ use super::relay::chain;
 /// What a certificate of an operator's own authority needs.
 const AUTHORITY: &str = "add the authority to the certificates of this machine, or to a file that `SSL_CERT_FILE` names in the daemon's environment";
 
-/// The reason; none where the provider was connected to.
-pub(super) fn reason(error: &hyper_util::client::legacy::Error) -> Option<String> {
+/// The reason; none where it was connected to.
+pub(super) fn reason(whom: &str, error: &hyper_util::client::legacy::Error) -> Option<String> {
     let cause = error.source().filter(|_| error.is_connect())?;
-    Some(format!("the model provider cannot be connected to: {}", told(cause)))
+    Some(format!("{whom} cannot be connected to: {}", told(cause)))
 }
 
 fn told(cause: &(dyn Error + 'static)) -> String {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     gateway::{Batch, Breach, Gateway, Lease, PLACEHOLDER},
-    refusal::{Reason, Refusal},
+    refusal::{Reason, Refusal, excerpt},
 };
 
 /// What the requests of a Session carry.
@@ -132,7 +132,7 @@ impl Access {
         }
         let Some(lease) = &self.lease else { return false };
         // ORDER: they are cut out of texts before anybody can repeat them.
-        credentials.all().for_each(|secret| self.secrets.add(secret));
+        self.secrets.set_current(credentials.all());
         lease.swap(credentials.model.clone());
         for (label, lease) in &self.servers {
             lease.swap(credentials.mcp.get(label).cloned());
@@ -235,6 +235,7 @@ pub(crate) fn check(configuration: &Configuration, names: &[String]) -> Answer<(
     if let Some(missing) =
         bearers(configuration).find(|of| !names.iter().any(|name| label(name).as_deref() == Some(of)))
     {
+        let missing = excerpt(missing);
         let text = format!(
             "the MCP server `{missing}` is declared with a bearer, so the credential `mcp:{missing}` is needed"
         );

@@ -32,6 +32,9 @@ use work::{Before, Work};
 
 mod work;
 
+/// The step of a Harness that is about MCP servers.
+const MCP: &str = "mcp";
+
 /// What a new Executor is asked to be.
 struct Wanted {
     id: String,
@@ -400,7 +403,10 @@ impl Owner {
                     (_, _, idle::NO_ROOM) => idle::no_room(self.shared.limits.max_executors),
                     (_, _, step) => {
                         // The Harness knows a status at most.
-                        let troubles = access.server_troubles().map(|text| format!("; the gateway says of {text}"));
+                        let troubles = access
+                            .server_troubles()
+                            .filter(|_| step == MCP)
+                            .map(|text| format!("; the gateway says of {text}"));
                         let message = error.message + &troubles.unwrap_or_default();
                         Refusal::new(Reason::PreparationFailed, message).with("step", step)
                     }

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString, zeroize::Zeroizing};
 
 use crate::{
     private::{self, Unfit},
-    refusal::{Reason, Refusal},
+    refusal::{Reason, Refusal, excerpt},
 };
 
 /// The folder of these files within the state.
@@ -64,7 +64,7 @@ pub(super) fn of(configuration: &Configuration, state: &Path) -> Result<Variable
     };
     let missing: Vec<_> = names.iter().filter(|name| !all.contains_key(**name)).copied().collect();
     if !missing.is_empty() {
-        let missing = missing.join(", ");
+        let missing = excerpt(&missing.join(", "));
         return Err(failed(format!(
             "the Environment does not set {missing}; the bridge's operator sets variables in {FOLDER}/{file} of its state"
         )));

@@ -10,7 +10,7 @@ use crate::{
     claude_code::{
         failure::{self, Surroundings},
         functions::{self, Step},
-        mcp::Absent,
+        mcp::{self, Absent},
         structured,
         wire::{
             self, ControlRequest, ControlResponse, Heard, Init, InputState, Lifecycle, Line, McpContent, SessionState,
@@ -82,6 +82,7 @@ impl Owner<Conversation> {
                 if !self.native.items.ended(&user, &mut reports) {
                     self.skipped.foreign += 1;
                 }
+                reports.iter_mut().for_each(|report| mcp::clean(report, &self.cleaner));
             }
             Line::Result(result) => {
                 self.native.items.turn_ended(&result, &mut reports);
@@ -185,9 +186,11 @@ impl Owner<Conversation> {
     /// A server has tools that it did not have when the process got ready (R-MCP-5): they are taken from the model. Until it is told so, its calls
     /// of them are refused.
     async fn servers_grew(&mut self, told: &[String]) {
-        if !Arc::make_mut(&mut self.native.mcp.tools).grow(told) {
+        let news = self.native.mcp.tools.news(told);
+        if news.is_empty() {
             return;
         }
+        Arc::make_mut(&mut self.native.mcp.tools).grow(news);
         let tools = Arc::clone(&self.native.mcp.tools);
         self.ask_for(Asked::Rules, |id| write::request(id, &tools.rules()));
         let message = "an MCP server has other tools than when the session began; the new ones are not used".to_owned();

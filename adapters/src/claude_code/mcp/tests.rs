@@ -145,7 +145,12 @@ fn tools_are_known_by_their_own_names_and_only_the_allowed_ones_are_used() {
     let want = r#"{"subtype":"apply_flag_settings","settings":{"permissions":{"allow":["mcp__a__write__"],"deny":["mcp__a__read""#;
     assert_eq!(rules(&tools), format!("{want}]}}}}}}"));
     let told = ["mcp__a__write__", "mcp__a__more", "Bash"].map(str::to_owned);
-    assert!(tools.grow(&told) && !tools.grow(&told));
+    let news = tools.news(&told);
+    assert_eq!(news, BTreeSet::from([told[1].clone()]));
+    tools.grow(news);
+    assert!(tools.news(&told).is_empty());
+    // One that was there and may not be used is nothing new.
+    assert!(tools.news(&["mcp__a__read".to_owned()]).is_empty());
     assert_eq!(rules(&tools), format!(r#"{want},"mcp__a__more"]}}}}}}"#));
 
     let arguments = RawValue::from_string(r#"{"n":1.50}"#.into()).unwrap();
@@ -153,6 +158,17 @@ fn tools_are_known_by_their_own_names_and_only_the_allowed_ones_are_used() {
     assert_eq!((&*call.server, &*call.tool, &*call.arguments), ("a", "write.é", r#"{"n":1.50}"#));
     assert_eq!(tools.call("mcp__a__more", None).unwrap().tool, "more");
     assert_eq!(tools.call("mcp__functions__f", None), None);
+}
+
+#[test]
+fn tools_that_come_later_are_noted_within_a_bound() {
+    let (mut tools, _) = Tools::of(&[http("a", None, true)], &status(TOLD)).unwrap();
+    let more: Vec<_> = (0..=GROWN).map(|number| format!("mcp__a__more_{number}")).collect();
+    tools.grow(tools.news(&more[..2]));
+    let news = tools.news(&more);
+    assert_eq!(news.len(), GROWN - 2);
+    tools.grow(news);
+    assert!(tools.news(&more).is_empty() && !tools.allows(&more[GROWN]));
 }
 
 #[test]
@@ -200,6 +216,34 @@ proptest! {
         };
         let field = labels.iter().position(below).map(|index| format!("tools.mcp_servers[{index}].label"));
         prop_assert_eq!(super::labels(&servers).err().map(|refused| refused.field), field);
+    }
+}
+
+#[test]
+fn a_failure_is_told_without_secrets_and_addresses() {
+    let cleaner = Cleaner::new(Some(&"b-canary".into()).into_iter().collect(), "");
+    let long = "x".repeat(400);
+    for (given, want) in [
+        (r#"{"content":"no","isError":true}"#, None),
+        (
+            r#"{"content":"b-canary at http://127.0.0.1:1/route","isError":true}"#,
+            Some(r#"{"content":"[key] at [address]","isError":true}"#),
+        ),
+        (
+            r#"{"content":[{"text":"Error POSTing to endpoint: {\"a\":1}","type":"text"}],"isError":true}"#,
+            Some(
+                r#"{"content":[{"text":"Error POSTing to endpoint: [answer of the provider]","type":"text"}],"isError":true}"#,
+            ),
+        ),
+        (
+            r#"{"content":[{"type":"text","text":"see https://h/ and b-canary"},{"type":"text","text":"b"}],"isError":true}"#,
+            Some(r#"see https://h/ and [key]"#),
+        ),
+        (&format!(r#"{{"content":"{long}"}}"#), None),
+    ] {
+        let told = cleaned(given, &cleaner);
+        assert_eq!(told.is_some(), want.is_some(), "{given} {told:?}");
+        assert!(told.unwrap_or_default().contains(want.unwrap_or_default()), "{given}");
     }
 }
 

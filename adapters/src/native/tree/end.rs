@@ -16,7 +16,7 @@ use rustix::{
 };
 use tokio::{task, time};
 
-use super::{ProcessId, alive, below, stat, stat::Stat};
+use super::{Kind, ProcessId, alive, below, stat, stat::Stat};
 use crate::native::environment::Mark;
 
 /// The first part of the keeper's name: the kernel keeps 15 bytes.
@@ -72,17 +72,16 @@ pub fn kill(target: &ProcessId) -> Killed {
     }
 }
 
-/// Ends every descendant of `root_pid` that was not there `before`, but those that are to be spared by their name, as the
-/// kernel has it (at most 15 bytes), and their id: the Harness's own helper programs. Looks again until two looks in a row
+/// Ends every descendant of `root_pid` that was not there `before` and is of that kind, by its name, as the kernel has it (at
+/// most 15 bytes), and its id: the Harness's own helper programs are spared, and what declared MCP servers start. Looks again until two looks in a row
 /// find nothing, neither a process that runs nor one that died since the look before, or until `limit` (R-CAN-2): of a chain
 /// in which each starts the next one and ends, a look may meet nothing but the dead.
 pub async fn end_surplus(
     root_pid: u32,
     before: &BTreeSet<ProcessId>,
-    spare: impl Fn(&str, ProcessId) -> bool + Send,
+    kind: impl Fn(&str, ProcessId) -> Kind + Send,
     limit: Duration,
 ) -> Surplus {
-    let is_surplus = |stat: &Stat| stat.runs() && !before.contains(&stat.id()) && !spare(&stat.name, stat.id());
     let deadline = Instant::now() + limit;
     let (mut killed, mut dead) = (BTreeSet::new(), BTreeSet::new());
     let mut quiet = 0;
@@ -91,16 +90,25 @@ pub async fn end_surplus(
         // Thousands of processes take some milliseconds, which is too long for a thread that serves others.
         let all = task::spawn_blocking(stat::all).await.unwrap_or_else(|_| stat::all());
         let tree = below(&all, [root_pid]);
-        let surplus: BTreeSet<_> = tree.iter().copied().filter(|stat| is_surplus(stat)).map(Stat::id).collect();
+        let (mut surplus, mut changing) = (BTreeSet::new(), BTreeSet::new());
+        for stat in tree.iter().filter(|stat| stat.runs() && !before.contains(&stat.id())) {
+            match kind(&stat.name, stat.id()) {
+                Kind::Spared => {}
+                Kind::Surplus => drop(surplus.insert(stat.id())),
+                Kind::Changing => drop(changing.insert(stat.id())),
+            }
+        }
         // The keeper reaps its orphans every few seconds, so that whoever ended since the last look is still seen.
         let dead_now: BTreeSet<_> = tree.iter().copied().filter(|stat| !stat.runs()).map(Stat::id).collect();
-        let is_still = surplus.is_empty() && dead_now.is_subset(&dead);
+        let is_still = surplus.is_empty() && changing.is_empty() && dead_now.is_subset(&dead);
         dead = dead_now;
         quiet = if is_still { quiet + 1 } else { 0 };
         if quiet == 2 || Instant::now() >= deadline {
-            return Surplus { ended: count(killed.difference(&surplus)), left: count(surplus.iter()) };
+            // Of what still changes it is not known whether it may stay.
+            let left: BTreeSet<_> = surplus.union(&changing).copied().collect();
+            return Surplus { ended: count(killed.difference(&left)), left: count(left.iter()) };
         }
-        let mut escaped = false;
+        let mut escaped = !changing.is_empty();
         for target in &surplus {
             match kill(target) {
                 Killed::Sent => drop(killed.insert(*target)),

@@ -12,7 +12,7 @@ use self::stat::Stat;
 pub(crate) use self::end::sweep_exactly;
 pub use self::{
     end::{Killed, Surplus, Swept, await_keepers, end_surplus, is_adopted_by_us, kill, spare_children, sweep},
-    origin::{Unexaminable, is_descendant_or_marked, is_of_server},
+    origin::{Kind, Unexaminable, is_descendant_or_marked, of_server},
 };
 
 /// One process for as long as the machine runs: a pid is given out again, a pid with its start time is not.

@@ -1,6 +1,6 @@
 //! Where a process comes from: the check on a peer of the daemon's socket (R-SEC-1).
 
-use std::{collections::BTreeSet, fs, process};
+use std::{collections::BTreeSet, fs, process, str};
 
 use thiserror::Error;
 
@@ -67,16 +67,50 @@ fn is_marked(environ: &[u8], prefix: &str) -> bool {
     marks(environ).any(|value| value.starts_with(prefix.as_bytes()))
 }
 
-/// Whether a process is a declared MCP server, or of one: its environment says so. One that is between two programs shows none yet, and is taken for
-/// one; whoever asks looks again.
+/// What a process is to the end of a Turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It may stay.
+    Spared,
+    /// It is to be ended.
+    Surplus,
+    /// Its line of descent, or a program in it, changes at this moment, so that it has to be looked at again.
+    Changing,
+}
+
+/// Whether a process was started by a declared MCP server, by what nobody can give himself: it descends from a child of the agent that was there
+/// `before` the Turn and whose environment names one of the `labels`; the agent is the child of the keeper, and was there before as well. A variable
+/// alone proves nothing, since whatever the model runs may have it, and neither does a parent that is gone.
 #[must_use]
-pub fn is_of_server(process: ProcessId) -> bool {
-    let entry =
-        |entry: &[u8]| entry.strip_prefix(served::VARIABLE.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+pub fn of_server(process: ProcessId, keeper: u32, before: &BTreeSet<ProcessId>, labels: &BTreeSet<String>) -> Kind {
+    if labels.is_empty() {
+        return Kind::Surplus;
+    }
+    let Some(mut at) = stat::read(process.pid).filter(|stat| stat.id() == process) else { return Kind::Changing };
+    let mut child = None;
+    while at.parent != keeper {
+        // It has left the tree that it was found in, or its parent ended while it was looked at.
+        let Some(parent) = stat::read(at.parent).filter(|parent| at.parent != 0 && parent.start <= at.start) else {
+            return Kind::Changing;
+        };
+        child = Some(at.id());
+        at = parent;
+    }
+    match child.filter(|child| before.contains(child) && before.contains(&at.id())) {
+        Some(server) => is_server(server, labels),
+        None => Kind::Surplus,
+    }
+}
+
+fn is_server(process: ProcessId, labels: &BTreeSet<String>) -> Kind {
+    let is_named = |entry: &[u8]| {
+        let label = entry.strip_prefix(served::VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
+        label.and_then(|label| str::from_utf8(label).ok()).is_some_and(|label| labels.contains(label))
+    };
     match fs::read(format!("/proc/{}/environ", process.pid)) {
-        Ok(environ) if environ.is_empty() => stat::changes_program(process.pid),
-        Ok(environ) => environ.split(|byte| *byte == 0).any(entry),
-        Err(_) => false,
+        Ok(environ) if environ.is_empty() && stat::changes_program(process.pid) => Kind::Changing,
+        Ok(environ) if environ.split(|byte| *byte == 0).any(is_named) => Kind::Spared,
+        Ok(_) | Err(_) => Kind::Surplus,
     }
 }
 

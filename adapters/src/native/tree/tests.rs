@@ -82,6 +82,20 @@ fn a_zombie_is_not_alive_and_no_descendant() {
     assert!(!descendants(std::process::id()).contains(&id));
 }
 
+fn unless(is_spared: bool) -> Kind {
+    if is_spared { Kind::Spared } else { Kind::Surplus }
+}
+
+#[tokio::test]
+async fn what_still_changes_is_neither_ended_nor_gone() {
+    let shell = Shell::start("sleep 600 & echo ready; read end", None);
+    let look = |kind: Kind| end_surplus(shell.pid(), &EMPTY, move |_, _| kind, Duration::from_millis(100));
+    static EMPTY: BTreeSet<ProcessId> = BTreeSet::new();
+    assert_eq!(look(Kind::Changing).await, Surplus { ended: 0, left: 1 });
+    assert_eq!(descendants(shell.pid()).len(), 1);
+    assert_eq!(look(Kind::Spared).await, Surplus::default());
+}
+
 #[tokio::test]
 async fn surplus_is_ended_and_what_was_there_before_or_is_spared_stays() {
     let script = "sleep 600 & echo ready; read more; sleep 601 & setsid sleep 602 & tail -f /dev/null | grep -q nothing & \
@@ -105,15 +119,15 @@ async fn surplus_is_ended_and_what_was_there_before_or_is_spared_stays() {
     let spared = end_surplus(
         shell.pid(),
         &before,
-        |name, _| ["sleep", "tail", "grep", "sh", "setsid"].contains(&name),
+        |name, _| unless(["sleep", "tail", "grep", "sh", "setsid"].contains(&name)),
         Duration::from_secs(5),
     )
     .await;
     assert_eq!(spared, Surplus::default());
-    let done = end_surplus(shell.pid(), &before, |name, _| name == "tail", Duration::from_secs(5)).await;
+    let done = end_surplus(shell.pid(), &before, |name, _| unless(name == "tail"), Duration::from_secs(5)).await;
     assert!(done.ended >= 3 && done.left == 0, "{done:?}");
     assert!(alive(&stays));
-    let again = end_surplus(shell.pid(), &before, |_, _| false, Duration::from_secs(5)).await;
+    let again = end_surplus(shell.pid(), &before, |_, _| Kind::Surplus, Duration::from_secs(5)).await;
     assert_eq!(again.left, 0);
     assert_eq!(descendants(shell.pid()), before);
 }
@@ -167,25 +181,37 @@ fn a_process_that_is_gone_cannot_be_examined() {
 }
 
 #[test]
-fn a_declared_server_is_known_by_its_variable_and_spared_with_what_it_starts() {
-    let start = |variable: Option<&str>| {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "sleep 600 & echo ready; wait"]).env_clear().env("PATH", "/usr/bin:/bin");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        if let Some(variable) = variable {
-            command.env(variable, "tickets");
+fn a_server_is_known_by_its_descent_and_not_by_its_variable_alone() {
+    let variable = crate::native::served::VARIABLE;
+    // The keeper; below it the agent; below that a server with a child, one of another label, and what has no label with a child that has one.
+    let nested = format!("env {variable}=tickets sleep 603 & sleep 604; :");
+    let agent = format!(
+        "env {variable}=tickets sh -c 'sleep 601 & wait' & env {variable}=other sh -c 'sleep 602 & wait' & \
+         sh -c '{nested}' & wait; :"
+    );
+    let keeper = Shell::start(&format!("sh -c \"{agent}\" & echo ready; wait"), None);
+    let labels = BTreeSet::from(["tickets".to_owned()]);
+    let shown = |process: &ProcessId| {
+        let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned()
+    };
+    let sleeper = |number: u32| loop {
+        let wanted = format!("sleep {number}");
+        if let Some(found) = descendants(keeper.pid()).into_iter().find(|process| shown(process) == wanted) {
+            break found;
         }
-        let mut child = command.spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
-        Shell(child)
+        std::thread::yield_now();
     };
-    let is_one = |shell: &Shell| {
-        let own = stat::read(shell.pid()).unwrap().id();
-        descendants(shell.pid()).into_iter().chain([own]).all(is_of_server)
+    let all = [601, 602, 603, 604].map(sleeper);
+    let before = descendants(keeper.pid());
+    let kinds = |before: &BTreeSet<ProcessId>, labels: &BTreeSet<String>| {
+        all.map(|process| of_server(process, keeper.pid(), before, labels) == Kind::Spared)
     };
-    assert!(is_one(&start(Some(crate::native::served::VARIABLE))));
-    for other in [None, Some("RUNTIME_BRIDGE_MCP_ARGUMENT_0"), Some("XRUNTIME_BRIDGE_MCP")] {
-        assert!(!is_one(&start(other)), "{other:?}");
-    }
+    assert_eq!(kinds(&before, &labels), [true, false, false, false]);
+    assert_eq!(kinds(&before, &BTreeSet::new()), [false; 4]);
+    // A server is there before the Turn; what the model starts is not, whatever it calls itself.
+    let server = stat::read(stat::read(all[0].pid).unwrap().parent).unwrap().id();
+    let without = before.iter().copied().filter(|process| *process != server).collect();
+    assert_eq!(kinds(&without, &labels), [false; 4]);
+    assert_eq!(of_server(ProcessId { pid: u32::MAX, start: 1 }, keeper.pid(), &before, &labels), Kind::Changing);
 }
