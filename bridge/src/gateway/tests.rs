@@ -382,7 +382,7 @@ async fn a_route_has_so_many_open_requests_and_one_that_ends_makes_room() {
     client.hear("a").await;
     // Its room is free a moment after its last byte.
     loop {
-        let mut next = bench.ask(&lease, head, "q").await;
+        let next = bench.ask(&lease, head, "q").await;
         let mut byte = [0];
         tokio::select! {
             mut provider = bench.asked() => break drop(provider.hear("q").await),
