@@ -378,8 +378,10 @@ async fn a_route_has_so_many_open_requests_and_one_that_ends_makes_room() {
     let _client = bench.ask(&other, head, "q").await;
     bench.asked().await.hear("q").await;
     let (mut client, mut provider) = open.pop().unwrap();
-    provider.say("HTTP/1.1 200 Fine\r\ncontent-length: 1\r\n\r\na").await;
+    // Else the next request would come over this connection.
+    provider.say("HTTP/1.1 200 Fine\r\nconnection: close\r\ncontent-length: 1\r\n\r\na").await;
     client.hear("a").await;
+    drop(provider);
     // Its room is free a moment after its last byte.
     loop {
         let next = bench.ask(&lease, head, "q").await;
