@@ -270,6 +270,10 @@ async fn resumed(rig: &mut Rig, fault: &Fault) -> anyhow::Result<()> {
 /// A start with a server and controls fails: nothing of it is left, and the next try does it.
 async fn declared(rig: &mut Rig, fault: &Fault) -> anyhow::Result<()> {
     let mut configuration = served_by([http_server("tickets", &rig.mcp().url())], rig.configuration(Vec::new()));
+    if rig.kind() == Harness::ClaudeCode {
+        // One that has efforts.
+        configuration.model = "claude-opus-5-5".into();
+    }
     let mode = v1::WebSearchMode::Disabled.into();
     let controls = configuration.tools.get_or_insert_default().controls.get_or_insert_default();
     controls.web_search = Some(v1::WebSearchControl { mode, ..Default::default() });
