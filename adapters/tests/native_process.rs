@@ -109,6 +109,21 @@ fn stubborn(word: &str) -> String {
 /// a shell with one more.
 const STUBBORN: usize = 7;
 
+/// Waits until a stubborn tree stands: all four sleep, and no shell is on its way to a program any more.
+async fn until_stubborn(word: &str) {
+    let begin = Instant::now();
+    let sleeper = format!("sleep {word} ");
+    let mut looks = interval(Duration::from_millis(2));
+    loop {
+        let found = running(word);
+        if found.len() == STUBBORN && found.iter().filter(|line| **line == sleeper).count() == 4 {
+            return;
+        }
+        assert!(begin.elapsed() < LIMIT, "{found:?}");
+        looks.tick().await;
+    }
+}
+
 #[tokio::test]
 async fn the_exit_code_is_the_agents_own() {
     for code in [0, 3, 126, 127, 255] {
@@ -197,7 +212,7 @@ async fn the_end_takes_a_stubborn_tree_with_it() {
     let word = token(1);
     let mut process = spawn(launch(&stubborn(&word))).unwrap();
     assert_eq!(first_line(&mut process).await, "ready");
-    until_running(&word, STUBBORN).await;
+    until_stubborn(&word).await;
     let keepers = BTreeSet::from([process.control.keeper_pid()]);
     let tree = tree::descendants(process.control.keeper_pid());
     assert!(tree.len() >= STUBBORN - 1, "{tree:?}");
@@ -233,7 +248,7 @@ async fn an_agent_that_ends_by_itself_takes_its_leftovers_with_it_at_once() {
     left.grace = Duration::from_secs(60);
     let mut process = spawn(left).unwrap();
     first_line(&mut process).await;
-    until_running(&word, STUBBORN).await;
+    until_stubborn(&word).await;
     let begin = Instant::now();
     drop(process.stdin);
     let exit = timeout(LIMIT, process.control.exited()).await.unwrap();
@@ -281,7 +296,7 @@ async fn a_dropped_control_ends_everything_and_leaves_no_zombie() {
     let word = token(3);
     let mut process = spawn(launch(&stubborn(&word))).unwrap();
     first_line(&mut process).await;
-    until_running(&word, STUBBORN).await;
+    until_stubborn(&word).await;
     let keeper = process.control.keeper_pid();
     drop(process);
     until_running(&word, 0).await;
@@ -298,7 +313,7 @@ async fn what_a_killed_keeper_leaves_is_ended_by_its_mark() {
     let word = token(4);
     let mut process = spawn(launch(&stubborn(&word))).unwrap();
     first_line(&mut process).await;
-    until_running(&word, STUBBORN).await;
+    until_stubborn(&word).await;
     let keeper = process.control.keeper_pid();
     Command::new("/bin/sh").args(["-c", &format!("kill -s KILL {keeper}")]).status().unwrap();
     let exit = exited(&mut process).await;
@@ -315,7 +330,7 @@ async fn what_a_killed_daemon_leaves_is_swept_without_its_grace() {
     let mark = slow.mark.clone();
     let mut process = spawn(slow).unwrap();
     first_line(&mut process).await;
-    until_running(&word, STUBBORN).await;
+    until_stubborn(&word).await;
     drop(process);
     let swept = tree::sweep(mark.as_str(), LIMIT);
     assert!(swept.ended >= 6 && swept.left == 0, "{swept:?}");
@@ -435,7 +450,7 @@ async fn stand_in_for_a_daemon() {
     let Ok(word) = env::var("NATIVE_PROCESS_STAND_IN") else { return };
     let mut process = spawn(launch(&stubborn(&word))).unwrap();
     first_line(&mut process).await;
-    until_running(&word, STUBBORN).await;
+    until_stubborn(&word).await;
     eprintln!("stand-in is set up");
     process.control.exited().await;
 }
