@@ -3,10 +3,7 @@
 use std::fmt::Display;
 
 use super::{Taker, needs, refused};
-use crate::harness::{
-    AcceptedValues, Capability, ContextSize, Controls, NotAdmitted, SearchLimits, TextVerbosity, WebSearch,
-    WebSearchMode,
-};
+use crate::harness::{AcceptedValues, Capability, Controls, NotAdmitted, SearchLimits, TextVerbosity, WebSearch};
 
 const SEARCH: &str = "tools.controls.web_search";
 
@@ -30,8 +27,8 @@ pub(super) fn answers(taker: &Taker<'_>, controls: &Controls) -> Result<(), NotA
     let (kind, limits) = (taker.kind, taker.limits);
     if let Some(level) = controls.text_verbosity {
         let field = "tools.controls.text_verbosity";
-        let names: Vec<_> = limits.text_verbosities.iter().map(|level| called_verbosity(*level)).collect();
-        one_of(kind, field, &called_verbosity(level), &names)?;
+        let names: Vec<_> = limits.text_verbosities.iter().map(|level| level.name()).collect();
+        one_of(kind, field, &level.name(), &names)?;
         if level != TextVerbosity::Medium && !taker.has(Capability::TextVerbosity) {
             return Err(needs(field, kind, "CAPABILITY_TEXT_VERBOSITY"));
         }
@@ -61,13 +58,13 @@ fn web_search(kind: &str, taken: &SearchLimits, search: &WebSearch) -> Result<()
         return Err(refused(SEARCH, format!("{kind} takes no mode yet")));
     }
     if !taken.modes.contains(&search.mode) {
-        let names: Vec<_> = taken.modes.iter().map(|mode| called_mode(*mode)).collect();
-        let (asked, names) = (called_mode(search.mode), names.join(" and "));
+        let names: Vec<_> = taken.modes.iter().map(|mode| mode.name()).collect();
+        let (asked, names) = (search.mode.name(), names.join(" and "));
         return Err(refused(SEARCH, format!("{kind} does not take the mode {asked}; it takes {names}")));
     }
     if let Some(size) = search.context_size {
-        let names: Vec<_> = taken.context_sizes.iter().map(|size| called_size(*size)).collect();
-        one_of(kind, &format!("{SEARCH}.context_size"), &called_size(size), &names)?;
+        let names: Vec<_> = taken.context_sizes.iter().map(|size| size.name()).collect();
+        one_of(kind, &format!("{SEARCH}.context_size"), &size.name(), &names)?;
     }
     if search.allowed_domains.is_some() && !taken.domains {
         return Err(refused(
@@ -105,33 +102,10 @@ fn not_taken(kind: &str, field: &str, value: &str, taken: &str) -> NotAdmitted {
     }
 }
 
-fn called_mode(mode: WebSearchMode) -> &'static str {
-    match mode {
-        WebSearchMode::Disabled => "disabled",
-        WebSearchMode::Cached => "cached",
-        WebSearchMode::Live => "live",
-    }
-}
-
-fn called_size(size: ContextSize) -> &'static str {
-    match size {
-        ContextSize::Low => "low",
-        ContextSize::Medium => "medium",
-        ContextSize::High => "high",
-    }
-}
-
-fn called_verbosity(level: TextVerbosity) -> &'static str {
-    match level {
-        TextVerbosity::Low => "low",
-        TextVerbosity::Medium => "medium",
-        TextVerbosity::High => "high",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::WebSearchMode;
 
     #[test]
     fn a_mode_that_is_not_declared_names_those_that_are() {

@@ -71,19 +71,19 @@ pub(super) fn settings(controls: &Controls) -> Controlled<'_> {
             region: place.region.as_deref(),
             timezone: place.timezone.as_deref(),
         });
-        let (size, domains) = (search.context_size.map(called_size), search.allowed_domains.as_deref());
+        let (size, domains) = (search.context_size.map(ContextSize::name), search.allowed_domains.as_deref());
         let said = size.is_some() || domains.is_some() || location.is_some();
         said.then_some(Tools { web_search: Search { context_size: size, allowed_domains: domains, location } })
     });
     Controlled {
-        web_search: controls.web_search.as_ref().map(|search| called_mode(search.mode)),
+        web_search: controls.web_search.as_ref().map(|search| search.mode.name()),
         tools,
         features: match controls.programmatic_tool_calling {
             None => BTreeMap::new(),
             Some(true) => BTreeMap::from([("code_mode", true)]),
             Some(false) => SCRIPTS.map(|feature| (feature, false)).into(),
         },
-        model_verbosity: controls.text_verbosity.map(called_verbosity),
+        model_verbosity: controls.text_verbosity.map(TextVerbosity::name),
         model_reasoning_effort: controls.reasoning_effort.as_deref(),
         model_reasoning_summary: controls.reasoning_summary.as_deref(),
         service_tier: controls.service_tier.as_deref(),
@@ -123,7 +123,7 @@ pub(super) fn is_verbosity(controls: &Controls) -> bool {
 pub(super) fn check(controls: &Controls, model: &str, entry: Option<&Entry>) -> Result<(), String> {
     let unknown = || format!("the catalogue of codex has no model {model}");
     if let Some(verbosity) = controls.text_verbosity.filter(|_| is_verbosity(controls)) {
-        let asked = called_verbosity(verbosity);
+        let asked = verbosity.name();
         let entry = entry.ok_or_else(|| {
             format!("text_verbosity cannot be {asked}: {}, and codex tells such a model nothing of it", unknown())
         })?;
@@ -192,7 +192,7 @@ pub(super) fn allowed(requirements: &wire::Requirements, controls: &Controls, ca
     }
     // Codex always allows to search nowhere.
     let mode = controls.web_search.as_ref().map(|search| search.mode).filter(|mode| *mode != WebSearchMode::Disabled);
-    if let Some((mode, modes)) = mode.map(called_mode).zip(requirements.allowed_web_search_modes.as_ref())
+    if let Some((mode, modes)) = mode.map(WebSearchMode::name).zip(requirements.allowed_web_search_modes.as_ref())
         && !modes.iter().any(|allowed| allowed == mode)
     {
         return force(format!("do not allow web_search to be {mode}"));
@@ -201,30 +201,6 @@ pub(super) fn allowed(requirements: &wire::Requirements, controls: &Controls, ca
         return force("set a catalogue of models, which takes the place of what the Session needs".into());
     }
     Ok(())
-}
-
-fn called_mode(mode: WebSearchMode) -> &'static str {
-    match mode {
-        WebSearchMode::Disabled => "disabled",
-        WebSearchMode::Cached => "cached",
-        WebSearchMode::Live => "live",
-    }
-}
-
-fn called_size(size: ContextSize) -> &'static str {
-    match size {
-        ContextSize::Low => "low",
-        ContextSize::Medium => "medium",
-        ContextSize::High => "high",
-    }
-}
-
-fn called_verbosity(verbosity: TextVerbosity) -> &'static str {
-    match verbosity {
-        TextVerbosity::Low => "low",
-        TextVerbosity::Medium => "medium",
-        TextVerbosity::High => "high",
-    }
 }
 
 #[cfg(test)]

@@ -82,6 +82,18 @@ pub enum ContextSize {
     High,
 }
 
+impl ContextSize {
+    /// Its name, as applications and Harnesses spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
 /// A place on earth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
@@ -104,6 +116,18 @@ pub enum TextVerbosity {
     Medium,
     /// More than usual.
     High,
+}
+
+impl TextVerbosity {
+    /// Its name, as applications and Harnesses spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
 }
 
 /// A server of the Model Context Protocol (R-MCP-1).
@@ -184,6 +208,18 @@ pub enum WebSearchMode {
     Cached,
     /// In the web as it is.
     Live,
+}
+
+impl WebSearchMode {
+    /// Its name, as applications and Harnesses spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::Cached => "cached",
+            Self::Live => "live",
+        }
+    }
 }
 
 /// Where a Session's tools work (R-ASG-3).

@@ -279,7 +279,7 @@ impl Owner<Conversation> {
         if self.native.mcp.tools.allows(&tool) {
             return self.put(write::let_call(request_id), None);
         }
-        self.put(write::refuse_call(request_id, "the tool is not one of this session"), None);
+        self.put(write::refuse_call(request_id, "the tool is not one that was declared"), None);
         self.servers_grew(&[tool]).await;
     }
 
