@@ -10,6 +10,11 @@ fn http(name: &str, server: &Server) -> Value {
     json!({"type": "http", "name": name, "url": server.url(), "headers": [{"name": "authorization", "value": "Bearer T"}]})
 }
 
+/// A discovery that nobody is late for, however slow the machine is.
+fn patient() -> Faults {
+    Faults { discovery_ms: Some(60_000), ..Faults::default() }
+}
+
 /// A step that calls one tool.
 fn call(name: &str, arguments: &str, id: &str) -> String {
     json!([{"play": [{"calls": [{"name": name, "arguments": arguments, "call_id": id}]}]}]).to_string()
@@ -29,7 +34,7 @@ fn offered(place: &Place) -> Vec<String> {
 
 #[tokio::test]
 async fn a_tool_is_found_named_and_called() {
-    let place = Place::make("mcp", &Faults::default()).await;
+    let place = Place::make("mcp", &patient()).await;
     let script = Script { bearer: Some("T".into()), more: vec!["read.status".into()], ..Script::default() };
     let server = Server::start(script).await.unwrap();
     let incomplete = json!({"type": "http", "name": "gone", "url": server.url()});
@@ -73,7 +78,7 @@ async fn a_late_server_has_no_tools_in_this_turn() {
 
 #[tokio::test]
 async fn a_long_call_is_given_up_and_the_server_is_told() {
-    let place = Place::make("limit", &Faults { call_ms: Some(500), ..Faults::default() }).await;
+    let place = Place::make("limit", &Faults { call_ms: Some(500), ..patient() }).await;
     let server = Server::start(Script::default()).await.unwrap();
     let (mut running, session) = place.session(json!([http("s", &server)])).await;
     place.provider.script(&call("mcp__s__slow", "{}", "c1")).unwrap();
@@ -84,7 +89,7 @@ async fn a_long_call_is_given_up_and_the_server_is_told() {
 
 #[tokio::test]
 async fn a_cancel_takes_a_call_back() {
-    let place = Place::make("back", &Faults::default()).await;
+    let place = Place::make("back", &patient()).await;
     let server = Server::start(Script::default()).await.unwrap();
     let (mut running, session) = place.session(json!([http("s", &server)])).await;
     place.provider.script(&call("mcp__s__slow", "{}", "c1")).unwrap();
@@ -98,7 +103,7 @@ async fn a_cancel_takes_a_call_back() {
 
 #[tokio::test]
 async fn a_server_over_pipes_starts_at_home() {
-    let place = Place::make("pipes", &Faults::default()).await;
+    let place = Place::make("pipes", &patient()).await;
     let program = place.program.with_file_name("runtime-bridge-conformance");
     std::fs::hard_link(&place.program, &program).unwrap();
     let entry = json!({"name": "p", "command": program, "args": ["mcp-stdio"], "env": [{"name": "K", "value": "V"}]});
