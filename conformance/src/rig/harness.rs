@@ -69,6 +69,7 @@ impl Harness {
         match self.protocol() {
             Protocol::Responses => v1::ModelProtocol::Responses,
             Protocol::Messages => v1::ModelProtocol::Messages,
+            Protocol::ChatCompletions => v1::ModelProtocol::Unspecified,
         }
     }
 
