@@ -295,6 +295,7 @@ fn a_provider_of_the_operator_is_named(harness: Harness) {
     let protocol = match harness {
         Harness::Codex => "responses",
         Harness::ClaudeCode => "messages",
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let more = format!(
         "[providers.house]\nprotocol = \"{protocol}\"\nbase_url = \"{{provider}}\"\nkey_file = {file:?}\n\

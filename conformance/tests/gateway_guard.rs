@@ -109,6 +109,7 @@ fn a_provider_of_the_operator_needs_no_other_leave(harness: Harness) {
     let protocol = match harness {
         Harness::Codex => "responses",
         Harness::ClaudeCode => "messages",
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let more = format!("allow_origins = []\n[providers.house]\nprotocol = \"{protocol}\"\nbase_url = \"{{provider}}\"");
     let setup = Setup::outer().of(harness).with(&more);

@@ -44,6 +44,7 @@ fn known_of(harness: Harness, request: &Recorded) -> Vec<String> {
             names.sort();
             names
         }
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 
@@ -239,6 +240,7 @@ fn without_a_workspace_servers_of_the_service_are_there(harness: Harness) {
                 ["list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource", "web_search"]
             ),
             Harness::ClaudeCode => assert_eq!(others, [""; 0]),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         }
         Ok(())
     });

@@ -187,6 +187,7 @@ echo "files: $(command grep -arl '{any}' "$HOME" "$TMPDIR" . "$CODEX_HOME" "$CLA
             let is_key = |name: &str| match rig.kind() {
                 Harness::Codex => name == "authorization",
                 Harness::ClaudeCode => name == "x-api-key",
+                Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
             };
             let (keys, headers): (Vec<_>, Vec<_>) = request.headers.iter().partition(|(name, _)| is_key(name));
             let rest = format!("{} {} {headers:?} {}", request.method, request.path, request.body);
@@ -370,6 +371,7 @@ fn without_the_gateway_the_search_finds_the_key(harness: Harness) {
             Harness::ClaudeCode => {
                 matches!(find.kind, Hidden::Environ | Hidden::Event | Hidden::Request | Hidden::File)
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         let is_known = |find: &Find| is_known(find) || find.secret == MODEL && is_told(find);
         campaign.report(&format!("{} without the gateway", harness.title()), is_known);
@@ -382,6 +384,7 @@ fn without_the_gateway_the_search_finds_the_key(harness: Harness) {
                 // The model's own command finds it, too.
                 assert!(!campaign.tool.lines().any(|line| line == "all: 0"), "{}", campaign.tool);
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         }
         Ok(())
     });

@@ -61,8 +61,8 @@ fn tool(tool: &Value) -> Tool {
 /// The texts and the addresses of images in the newest message of a user.
 pub(in crate::provider) fn newest_input(body: &Value) -> Vec<String> {
     let messages = body["messages"].as_array().into_iter().flatten();
-    let users = messages.filter(|message| matches!(input(message), Input::User(_)));
-    users.last().map(|message| parts(&message["content"])).unwrap_or_default()
+    let mut users = messages.filter(|message| matches!(input(message), Input::User(_)));
+    users.next_back().map(|message| parts(&message["content"])).unwrap_or_default()
 }
 
 /// The messages below those that stand above the conversation.
