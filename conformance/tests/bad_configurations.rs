@@ -215,7 +215,8 @@ fn the_configuration_of_a_live_executor_is_frozen() {
                 let request = v1::ReleasePreparationRequest { assignment, handle: ready.handle };
                 rig.client().await?.release_preparation(request).await?;
             }
-            let provider = v1::ModelProvider { protocol: 1, base_url: "https://example.com/v1".into() };
+            let provider =
+                v1::ModelProvider { protocol: 1, base_url: "https://example.com/v1".into(), token_limits: None };
             let changes: [(&str, Change<'_>); 5] = [
                 ("model", &|c| c.model = "gpt-5.4".into()),
                 ("instructions", &|c| c.instructions = "Be brief.".into()),

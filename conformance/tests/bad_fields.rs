@@ -91,7 +91,8 @@ fn unknown_enums_and_unset_choices_are_refused() {
             refused.at("configuration.placement").says("WORKSPACE");
         }
         for protocol in [0, 3, -1] {
-            let provider = v1::ModelProvider { protocol, base_url: "https://example.com/v1".into() };
+            let provider =
+                v1::ModelProvider { protocol, base_url: "https://example.com/v1".into(), token_limits: None };
             let provider = v1::execution_configuration::Provider::ModelProvider(provider);
             let refused = refusal(prepare(&|c| c.provider = Some(provider.clone())).await, Reason::InvalidRequest);
             refused.at("configuration.model_provider.protocol").says("RESPONSES");

@@ -259,8 +259,11 @@ echo "files: $(command grep -arl '{any}' "$HOME" "$TMPDIR" . "$CODEX_HOME" "$CLA
         let key = self.canaries.value(MODEL);
         let named = |name: &str, value: String| v1::Credential { name: name.into(), value };
         let configuration = Self::configuration(rig);
-        let inside =
-            ModelProvider { base_url: "http://10.0.0.1/v1".into(), protocol: rig.kind().model_protocol().into() };
+        let inside = ModelProvider {
+            base_url: "http://10.0.0.1/v1".into(),
+            protocol: rig.kind().model_protocol().into(),
+            token_limits: None,
+        };
         let with_key = format!("{{\"unknown\": \"{key}\"}}");
         let changed = [
             v1::ExecutionConfiguration { harness: "another".into(), ..configuration.clone() },
