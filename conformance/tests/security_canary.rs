@@ -262,7 +262,7 @@ echo "files: $(command grep -arl '{any}' "$HOME" "$TMPDIR" . "$CODEX_HOME" "$CLA
         let inside = ModelProvider {
             base_url: "http://10.0.0.1/v1".into(),
             protocol: rig.kind().model_protocol().into(),
-            token_limits: None,
+            token_limits: rig.kind().token_limits(),
         };
         let with_key = format!("{{\"unknown\": \"{key}\"}}");
         let changed = [

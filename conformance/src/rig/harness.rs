@@ -87,8 +87,14 @@ impl Harness {
         match self.protocol() {
             Protocol::Responses => v1::ModelProtocol::Responses,
             Protocol::Messages => v1::ModelProtocol::Messages,
-            Protocol::ChatCompletions => v1::ModelProtocol::Unspecified,
+            Protocol::ChatCompletions => v1::ModelProtocol::ChatCompletions,
         }
+    }
+
+    /// How many tokens the model takes and gives, where the Harness is to be told.
+    #[must_use]
+    pub fn token_limits(self) -> Option<v1::TokenLimits> {
+        Self::ACP.contains(&self).then_some(v1::TokenLimits { context: 200_000, output: 8_192 })
     }
 
     /// The native message that proves that the result of a call was taken over (R-FN-6).
