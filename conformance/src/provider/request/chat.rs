@@ -1,6 +1,6 @@
 //! Reading a request of the Chat Completions API. A Harness names the tool of a server `server_tool` there.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Input, Request, Tool, text_of};
 use crate::provider::protocol::Protocol;
@@ -12,9 +12,11 @@ const FUNCTIONS: &str = "functions";
 const NOT_OF_A_SERVER: [&str; 6] =
     ["apply_patch", "plan_enter", "plan_exit", "web_fetch", "web_search", "exec_command"];
 
+/// What stands before the images of an output, which only a user's message can carry.
+const ATTACHED: &str = "Attached media from tool result:";
+
 /// Texts in the user's place that a Harness writes by itself begin with one of these.
-const NOT_FROM_A_USER: [&str; 3] =
-    ["<system-reminder>", "Attached image(s) from tool result:", "Generate a title for this conversation:"];
+const NOT_FROM_A_USER: [&str; 3] = ["<system-reminder>", ATTACHED, "Generate a title for this conversation:"];
 
 impl Request {
     /// Reads a body of the Chat Completions API.
@@ -31,7 +33,7 @@ impl Request {
             instructions: messages().filter(above).map(|message| text_of(&message["content"])).collect(),
             tools: body["tools"].as_array().into_iter().flatten().map(tool).collect(),
             announced: Vec::new(),
-            inputs: messages().map(input).collect(),
+            inputs: inputs(&body),
             schema: (!schema.is_null()).then(|| schema.clone()),
         }
     }
@@ -85,6 +87,27 @@ fn said(part: &Value) -> String {
     said.map_or_else(|| part.to_string(), str::to_owned)
 }
 
+/// The messages in their order. Images that follow outputs belong to the last of them: there is no word of which it is.
+fn inputs(body: &Value) -> Vec<Input> {
+    let mut inputs: Vec<Input> = Vec::new();
+    for message in body["messages"].as_array().into_iter().flatten() {
+        let attached = message["role"] == "user" && text_of(&message["content"]).starts_with(ATTACHED);
+        match inputs.last_mut() {
+            Some(Input::Output { content, .. }) if attached => {
+                let before = match content.take() {
+                    Value::String(text) => vec![json!({"type": "input_text", "text": text})],
+                    Value::Array(parts) => parts,
+                    other => vec![other],
+                };
+                let images = message["content"].as_array().into_iter().flatten().skip(1).map(part);
+                *content = before.into_iter().chain(images).collect();
+            }
+            Some(_) | None => inputs.push(input(message)),
+        }
+    }
+    inputs
+}
+
 fn input(message: &Value) -> Input {
     let content = &message["content"];
     match message["role"].as_str() {
@@ -105,21 +128,22 @@ fn input(message: &Value) -> Input {
 /// An output: one text, or parts that are named as in the Responses API.
 fn output(content: &Value) -> Value {
     let Some(parts) = content.as_array() else { return content.clone() };
-    let part = |part: &Value| match part["image_url"]["url"].as_str() {
-        Some(address) => serde_json::json!({"type": "input_image", "image_url": address}),
-        None if part["type"] == "text" => serde_json::json!({"type": "input_text", "text": part["text"]}),
-        None => part.clone(),
-    };
     match &parts[..] {
         [one] if one["type"] == "text" => one["text"].clone(),
         _ => parts.iter().map(part).collect(),
     }
 }
 
+fn part(part: &Value) -> Value {
+    match part["image_url"]["url"].as_str() {
+        Some(address) => json!({"type": "input_image", "image_url": address}),
+        None if part["type"] == "text" => json!({"type": "input_text", "text": part["text"]}),
+        None => part.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::Newest;
     use super::*;
 
@@ -179,7 +203,12 @@ mod tests {
         assert_eq!(output(&json!([text])), "see");
         let read = json!([{"type": "input_text", "text": "see"}, {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]);
         assert_eq!(output(&json!([text, image])), read);
-        let body = json!({"messages": [{"role": "user", "content": [text, image]}]});
+        let asked = json!({"role": "user", "content": [text, image]});
+        let result = json!({"role": "tool", "tool_call_id": "c1", "content": "see"});
+        let attached = json!({"role": "user", "content": [{"type": "text", "text": ATTACHED}, image]});
+        let body = json!({"messages": [asked, result, attached]});
         assert_eq!(newest_input(&body), ["see", "data:image/png;base64,AAAA"]);
+        let wanted = Input::Output { call_id: "c1".into(), content: read, failed: false };
+        assert_eq!(inputs(&body)[1..], [wanted]);
     }
 }
