@@ -35,7 +35,7 @@ fn echoes(text: &str) -> String {
 /// The tools of the server that the model knows of: Claude Code has it search for them.
 fn known_of(harness: Harness, request: &Recorded) -> Vec<String> {
     match harness {
-        Harness::Codex => called_by(request, LABEL),
+        Harness::Codex | Harness::MinimaxCode | Harness::Opencode => called_by(request, LABEL),
         Harness::ClaudeCode => {
             let prefix = format!("mcp__{LABEL}__");
             let announced = request.announced();
@@ -44,7 +44,6 @@ fn known_of(harness: Harness, request: &Recorded) -> Vec<String> {
             names.sort();
             names
         }
-        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 

@@ -61,7 +61,7 @@ fn a_message_that_is_open_when_the_turn_fails_is_void(harness: Harness) {
             match harness {
                 Harness::Codex => 1,
                 Harness::ClaudeCode => 4,
-Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
 },
         ))?;
         let session = rig.session().await?;

@@ -185,9 +185,8 @@ echo "files: $(command grep -arl '{any}' "$HOME" "$TMPDIR" . "$CODEX_HOME" "$CLA
     fn provider(&mut self, rig: &Rig) {
         for request in rig.provider.requests() {
             let is_key = |name: &str| match rig.kind() {
-                Harness::Codex => name == "authorization",
-                Harness::ClaudeCode => name == "x-api-key",
-                Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
+                Harness::Codex | Harness::Opencode => name == "authorization",
+                Harness::ClaudeCode | Harness::MinimaxCode => name == "x-api-key",
             };
             let (keys, headers): (Vec<_>, Vec<_>) = request.headers.iter().partition(|(name, _)| is_key(name));
             let rest = format!("{} {} {headers:?} {}", request.method, request.path, request.body);
