@@ -163,10 +163,18 @@ pub(crate) fn selection(taker: &Taker<'_>, configuration: &Configuration) -> Res
         let message = format!("{} speaks the {} only", taker.kind, spoken.join(" and the "));
         return Err(refused("provider.protocol", message));
     }
+    if taker.limits.needs_token_limits && configuration.provider.token_limits.is_none() {
+        return Err(needs_token_limits("provider.token_limits", taker.kind));
+    }
     if configuration.model.trim().is_empty() {
         return Err(refused("model", "must not be blank"));
     }
     Ok(())
+}
+
+/// That a Harness must be told how many tokens its model takes and gives.
+fn needs_token_limits(field: &str, kind: &str) -> NotAdmitted {
+    refused(field, format!("{kind} needs the token limits of its model"))
 }
 
 /// That something needs a capability which is not there.
@@ -178,6 +186,7 @@ fn called_protocol(protocol: ModelProtocol) -> &'static str {
     match protocol {
         ModelProtocol::Responses => "Responses API",
         ModelProtocol::Messages => "Messages API",
+        ModelProtocol::ChatCompletions => "Chat Completions API",
     }
 }
 

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+#[expect(dead_code)]
+pub(crate) mod acp;
 pub mod admission;
 mod call;
 pub mod claude_code;
@@ -11,6 +13,8 @@ mod cleaner;
 pub mod codex;
 #[cfg(any(test, failpoints))]
 pub mod failpoint;
+#[expect(dead_code)]
+pub(crate) mod function_server;
 pub mod harness;
 pub mod json;
 pub mod minimax_code;

@@ -82,7 +82,11 @@ impl Bench {
             placement: Placement::Workspace { environment_id: "e".into(), directory: self.workspace.clone() },
             model: "gpt-5.5".into(),
             instructions: String::new(),
-            provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "http://127.0.0.1:9/v1".into() },
+            provider: ModelProvider {
+                protocol: ModelProtocol::Responses,
+                base_url: "http://127.0.0.1:9/v1".into(),
+                token_limits: None,
+            },
             harness_config: String::new(),
             functions: vec![FunctionTool {
                 name: "lookup".into(),

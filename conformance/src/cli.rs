@@ -30,7 +30,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serves a fake of the OpenAI Responses API and of the Anthropic Messages API on loopback until standard input ends. The first line on standard
+    /// Serves a fake of the OpenAI Responses and Chat Completions APIs and of the Anthropic Messages API on loopback until standard input ends. The first line on standard
     /// output is its base URL.
     Provider(ProviderArgs),
     /// Plays a Harness by a script.

@@ -215,7 +215,8 @@ fn the_configuration_of_a_live_executor_is_frozen() {
                 let request = v1::ReleasePreparationRequest { assignment, handle: ready.handle };
                 rig.client().await?.release_preparation(request).await?;
             }
-            let provider = v1::ModelProvider { protocol: 1, base_url: "https://example.com/v1".into() };
+            let provider =
+                v1::ModelProvider { protocol: 1, base_url: "https://example.com/v1".into(), token_limits: None };
             let changes: [(&str, Change<'_>); 5] = [
                 ("model", &|c| c.model = "gpt-5.4".into()),
                 ("instructions", &|c| c.instructions = "Be brief.".into()),
@@ -294,7 +295,8 @@ fn a_provider_of_the_operator_is_named(harness: Harness) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let protocol = match harness {
         Harness::Codex => "responses",
-        Harness::ClaudeCode => "messages",
+        Harness::ClaudeCode | Harness::MinimaxCode => "messages",
+        Harness::Opencode => "chat_completions",
     };
     let more = format!(
         "[providers.house]\nprotocol = \"{protocol}\"\nbase_url = \"{{provider}}\"\nkey_file = {file:?}\n\

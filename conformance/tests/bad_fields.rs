@@ -90,8 +90,9 @@ fn unknown_enums_and_unset_choices_are_refused() {
             let refused = refusal(prepare(&|c| c.placement = placement).await, Reason::InvalidRequest);
             refused.at("configuration.placement").says("WORKSPACE");
         }
-        for protocol in [0, 3, -1] {
-            let provider = v1::ModelProvider { protocol, base_url: "https://example.com/v1".into() };
+        for protocol in [0, 4, -1] {
+            let provider =
+                v1::ModelProvider { protocol, base_url: "https://example.com/v1".into(), token_limits: None };
             let provider = v1::execution_configuration::Provider::ModelProvider(provider);
             let refused = refusal(prepare(&|c| c.provider = Some(provider.clone())).await, Reason::InvalidRequest);
             refused.at("configuration.model_provider.protocol").says("RESPONSES");

@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 pub const HEADER: &str = "runtime-protocol-version";
 
 /// The version that this crate's messages are written in.
-pub const CURRENT: Version = Version { major: 0, minor: 7 };
+pub const CURRENT: Version = Version { major: 0, minor: 8 };
 
 /// The oldest version whose messages this crate's server side still understands.
 pub const OLDEST_ACCEPTED: Version = Version { major: 0, minor: 1 };
@@ -67,8 +67,9 @@ mod tests {
             ("0.5", true),
             ("0.6", true),
             ("0.7", true),
+            ("0.8", true),
             ("0.0", false),
-            ("0.8", false),
+            ("0.9", false),
             ("1.1", false),
             ("0.4294967295", false),
         ];

@@ -19,8 +19,6 @@ pub struct Built {
     pub limits: Limits,
     /// Names of the protocols to model providers that the Harness speaks.
     pub protocols: &'static [&'static str],
-    /// Whether it has to be told the token limits of its model.
-    pub needs_token_limits: bool,
     pub(crate) capabilities: fn(&Placement) -> Vec<Capability>,
     pub(crate) native: Native,
 }
@@ -56,8 +54,8 @@ impl Built {
             let message = format!("{} speaks {} only", self.kind, self.protocols.join(", "));
             return Err(refused("model_provider.protocol", message));
         }
-        if self.needs_token_limits && !has_token_limits {
-            return Err(refused("model_provider", format!("{} needs the token limits of its model", self.kind)));
+        if self.limits.needs_token_limits && !has_token_limits {
+            return Err(super::needs_token_limits("model_provider", self.kind));
         }
         Ok(())
     }

@@ -33,7 +33,6 @@ pub(crate) fn built() -> Built {
         kind: super::KIND,
         limits: declaration::declare(&settings, Found { program: None, version: None, trouble: None }).limits,
         protocols: &["messages"],
-        needs_token_limits: false,
         capabilities: |placement| Proved::ever(declaration::PROVED, placement),
         native: NATIVE,
     }

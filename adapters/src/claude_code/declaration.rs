@@ -138,6 +138,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
                 reserved_prefixes: &[],
             },
             model_protocols: vec![ModelProtocol::Messages],
+            needs_token_limits: false,
             // A call says where its arguments are the model's own text.
             argument_fidelity: JsonFidelity::Binary64,
             // Branches at the root are merged into one object, names that are integers go first.

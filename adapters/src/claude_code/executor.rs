@@ -1,7 +1,7 @@
 //! Claude Code's side of an owner: what is written to it, and what it keeps of a conversation. A Turn begins when Claude has read its input and
 //! ends at the idle state, not at a `result`: an input that came too late for one native turn is read by another one of the same Turn (R-STE-2).
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -96,8 +96,20 @@ impl Conversation {
 }
 
 impl Native for Conversation {
-    const MANNER: Manner = Manner { name: "claude", cleans: false, close: Duration::from_secs(2) };
     const HELPERS: &'static [&'static str] = &[];
+    type Beside = Infallible;
+
+    fn manner(&self) -> Manner {
+        Manner { name: "claude", cleans: false, close: Duration::from_secs(2) }
+    }
+
+    async fn beside(&mut self) -> Infallible {
+        std::future::pending().await
+    }
+
+    async fn came(_owner: &mut Owner<Self>, what: Infallible) {
+        match what {}
+    }
 
     fn begin(&mut self) {
         self.items = Items::of(Arc::clone(&self.mcp.tools));

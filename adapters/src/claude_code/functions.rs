@@ -155,7 +155,13 @@ impl Calls {
         let Some(call) = self.calls.get_mut(&call_id) else {
             let told = self.told.take(&call_id).or_else(|| self.half_told(&call_id));
             let (exact, shown) = (told.is_some(), told.unwrap_or_else(|| arguments.clone()));
-            let report = Report::Call { call_id: call_id.clone(), name: name.clone(), arguments: shown, exact };
+            let report = Report::Call {
+                call_id: call_id.clone(),
+                name: name.clone(),
+                arguments: shown,
+                exact,
+                named_by_bridge: false,
+            };
             let call = Call { name, arguments, requests: vec![request], refused: 0, phase: Phase::Pending };
             self.calls.insert(call_id, call);
             return Step { reports: vec![report], lines: Vec::new() };

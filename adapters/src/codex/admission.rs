@@ -38,7 +38,6 @@ pub(crate) fn built() -> Built {
         kind: super::KIND,
         limits: declaration::declare(&settings, Found { program: None, version: None, trouble: None }).limits,
         protocols: &["responses"],
-        needs_token_limits: false,
         capabilities: |placement| Proved::ever(declaration::PROVED, placement),
         native: NATIVE,
     }
@@ -143,7 +142,11 @@ mod tests {
             placement: Placement::Workspace { environment_id: "e".into(), directory: PathBuf::from("/w") },
             model: "gpt-5.5".into(),
             instructions: String::new(),
-            provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://h/v1".into() },
+            provider: ModelProvider {
+                protocol: ModelProtocol::Responses,
+                base_url: "https://h/v1".into(),
+                token_limits: None,
+            },
             harness_config: String::new(),
             functions: Vec::new(),
             tool_search: false,

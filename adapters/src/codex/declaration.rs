@@ -102,6 +102,7 @@ pub(super) fn declare(settings: &Settings, found: Found) -> Declaration {
                 reserved_prefixes: RESERVED_PREFIXES,
             },
             model_protocols: vec![ModelProtocol::Responses],
+            needs_token_limits: false,
             argument_fidelity: JsonFidelity::Value,
             schema_fidelity: JsonFidelity::LossySchema,
             integer_64: true,

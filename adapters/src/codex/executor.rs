@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     path::PathBuf,
     time::Duration,
 };
@@ -91,8 +92,20 @@ impl Thread {
 }
 
 impl Native for Thread {
-    const MANNER: Manner = Manner { name: "codex", cleans: true, close: Duration::ZERO };
     const HELPERS: &'static [&'static str] = &["codex-code-mode"];
+    type Beside = Infallible;
+
+    fn manner(&self) -> Manner {
+        Manner { name: "codex", cleans: true, close: Duration::ZERO }
+    }
+
+    async fn beside(&mut self) -> Infallible {
+        std::future::pending().await
+    }
+
+    async fn came(_owner: &mut Owner<Self>, what: Infallible) {
+        match what {}
+    }
 
     fn begin(&mut self) {
         self.items = Items::new(self.items.total());

@@ -97,7 +97,13 @@ impl Calls {
             let (call_id, name) = (params.call_id, params.tool);
             let told = self.told.take(&call_id);
             let (exact, shown) = (told.is_some(), told.unwrap_or_else(|| arguments.clone()));
-            let report = Report::Call { call_id: call_id.clone(), name: name.clone(), arguments: shown, exact };
+            let report = Report::Call {
+                call_id: call_id.clone(),
+                name: name.clone(),
+                arguments: shown,
+                exact,
+                named_by_bridge: false,
+            };
             let call =
                 Call { name, arguments, waiting: vec![id.to_owned()], open: 1, refused: 0, phase: Phase::Pending };
             self.calls.insert(call_id, call);

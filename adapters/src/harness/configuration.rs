@@ -243,6 +243,38 @@ pub struct ModelProvider {
     pub protocol: ModelProtocol,
     /// Base address without credentials, query and fragment.
     pub base_url: String,
+    /// How many tokens the model takes and gives, where that is told.
+    pub token_limits: Option<TokenLimits>,
+}
+
+/// How many tokens a model takes and gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenLimits {
+    context: u64,
+    output: u64,
+}
+
+impl TokenLimits {
+    /// Which limits there are, for a person.
+    pub const RANGE: &str = "an answer has at least 1 token, and at most as many as the context";
+
+    /// Limits, where they are such: an answer has at least one token, and is part of the context.
+    #[must_use]
+    pub fn of(context: u64, output: u64) -> Option<Self> {
+        (1..=context).contains(&output).then_some(Self { context, output })
+    }
+
+    /// The most tokens of a request and its answer together.
+    #[must_use]
+    pub fn context(self) -> u64 {
+        self.context
+    }
+
+    /// The most tokens of an answer.
+    #[must_use]
+    pub fn output(self) -> u64 {
+        self.output
+    }
 }
 
 /// A protocol of model providers.
@@ -252,6 +284,20 @@ pub enum ModelProtocol {
     Responses,
     /// The Anthropic Messages API.
     Messages,
+    /// The OpenAI Chat Completions API.
+    ChatCompletions,
+}
+
+impl ModelProtocol {
+    /// Its name, as configurations and applications spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Responses => "responses",
+            Self::Messages => "messages",
+            Self::ChatCompletions => "chat_completions",
+        }
+    }
 }
 
 /// A function that the application answers (R-FN-1).

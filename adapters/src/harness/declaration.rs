@@ -162,6 +162,8 @@ pub struct Limits {
     pub function_names: FunctionNames,
     /// Protocols to model providers.
     pub model_protocols: Vec<super::ModelProtocol>,
+    /// Whether it must be told how many tokens its model takes and gives.
+    pub needs_token_limits: bool,
     /// What happens to arguments on their way to Core.
     pub argument_fidelity: JsonFidelity,
     /// What happens to schemas on their way to the model.

@@ -27,7 +27,7 @@ mod timing;
 
 pub use configuration::{
     Configuration, ContextSize, Controls, FunctionTool, Location, McpKind, McpOrigin, McpServer, McpTransport,
-    ModelProtocol, ModelProvider, NotAdmitted, Placement, TextVerbosity, WebSearch, WebSearchMode,
+    ModelProtocol, ModelProvider, NotAdmitted, Placement, TextVerbosity, TokenLimits, WebSearch, WebSearchMode,
 };
 pub(crate) use declaration::Row;
 pub use declaration::{

@@ -91,6 +91,8 @@ pub enum Report {
         arguments: String,
         /// Whether they are the model's own text.
         exact: bool,
+        /// Whether the bridge made the id, since the Harness has none (R-FN-2).
+        named_by_bridge: bool,
     },
     /// The result of a call has been written to the Harness completely; evidence must follow (R-FN-6).
     AnswerWritten {
@@ -358,6 +360,8 @@ pub enum ToolStatus {
 /// Why a call takes no result any more (R-FN-7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbandonReason {
+    /// The Harness gave it up at its own limit.
+    NativeTimeout,
     /// Its own deadline is over (R-FN-8).
     Deadline,
     /// The Harness cancelled it.

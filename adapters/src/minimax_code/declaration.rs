@@ -29,7 +29,6 @@ pub(crate) fn built() -> Built {
         kind: KIND,
         limits: limits(),
         protocols: &["messages", "responses", "chat_completions"],
-        needs_token_limits: true,
         capabilities: |_| CAPABILITIES.to_vec(),
         native: Native {
             tools: native_tools,
@@ -48,7 +47,8 @@ fn limits() -> Limits {
             reserved: &[],
             reserved_prefixes: &[],
         },
-        model_protocols: vec![ModelProtocol::Messages, ModelProtocol::Responses],
+        model_protocols: vec![ModelProtocol::Messages, ModelProtocol::Responses, ModelProtocol::ChatCompletions],
+        needs_token_limits: true,
         argument_fidelity: JsonFidelity::Binary64,
         schema_fidelity: JsonFidelity::Value,
         integer_64: false,

@@ -19,7 +19,7 @@ impl<N: Native> Owner<N> {
             self.consult_history(foreign_signal).await;
             self.feed(Event::Exited { exit, foreign_signal, said }).await;
         } else {
-            let message = format!("{} could not be ended", N::MANNER.name);
+            let message = format!("{} could not be ended", self.native.manner().name);
             let failure = Failure { code: FailureCode::HarnessExited, message, http_status: None, exit: None };
             self.feed(Event::Fault(failure)).await;
             self.feed(Event::Expired(Timer::Settlement)).await;

@@ -151,13 +151,15 @@ enum Background {
     Surplus(Surplus),
 }
 
-enum Happened {
+/// What happened; `B` is what came on another way than in a line.
+enum Happened<B> {
     Ordered(Option<Order>),
     Read(Result<Option<Line>, LineError>),
     Written(Written),
     Done(Background),
     Exited(process::Exit),
     Due,
+    Came(B),
 }
 
 impl<N: Native> Owner<N> {
@@ -212,6 +214,7 @@ impl<N: Native> Owner<N> {
                     self.life.drain_until = Some(Instant::now() + drain);
                 }
                 Happened::Due => self.due().await,
+                Happened::Came(what) => N::came(&mut self, what).await,
             }
         }
         self.close().await;
@@ -224,7 +227,7 @@ impl<N: Native> Owner<N> {
         (self.life.exit.is_some() && drained) || self.life.give_up_at.is_some_and(|at| at <= now)
     }
 
-    async fn next(&mut self) -> Happened {
+    async fn next(&mut self) -> Happened<N::Beside> {
         if let Some(order) = self.backlog.pop_front() {
             return Happened::Ordered(Some(order));
         }
@@ -245,6 +248,7 @@ impl<N: Native> Owner<N> {
             }
             () = time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Happened::Due,
             exit = self.control.exited(), if self.life.exit.is_none() => Happened::Exited(exit),
+            what = self.native.beside() => Happened::Came(what),
             line = self.lines.next(), if !self.life.silent => Happened::Read(line),
         }
     }
@@ -277,7 +281,7 @@ impl<N: Native> Owner<N> {
                 self.native.begin();
                 self.inputs = Inputs::default();
                 self.early.clear();
-                self.turn = Some(Turn::new(N::MANNER, self.timing));
+                self.turn = Some(Turn::new(self.native.manner(), self.timing));
                 self.input = Some(FirstInput { parts: input, client_id });
                 // What is there before the input is submitted is not of this Turn (R-CAN-2).
                 let keeper = self.control.keeper_pid();
@@ -392,7 +396,7 @@ impl<N: Native> Owner<N> {
                         Background::Surplus(tree::end_surplus(keeper, &before, kind, SURPLUS_LIMIT).await)
                     }));
                 }
-                Effect::Retire => self.retire(N::MANNER.close),
+                Effect::Retire => self.retire(self.native.manner().close),
                 Effect::Arm(timer, after) => {
                     self.timers.insert(timer, Instant::now() + after);
                 }
@@ -485,7 +489,7 @@ impl<N: Native> Owner<N> {
                     *until = most.min(Instant::now() + DRAIN);
                 }
                 if self.unread > UNREAD && !self.life.retiring {
-                    let message = format!("{} asks and does not read the answers", N::MANNER.name);
+                    let message = format!("{} asks and does not read the answers", self.native.manner().name);
                     let code = FailureCode::HarnessProtocolError;
                     self.feed(Event::Fault(Failure { code, message, http_status: None, exit: None })).await;
                     self.retire(Duration::ZERO);
@@ -493,13 +497,14 @@ impl<N: Native> Owner<N> {
             }
             Ok(None) | Err(LineError::Io(_)) => self.silence(),
             Err(LineError::Spool(error)) => {
-                let message = format!("a long line of {} could not be kept: {}", N::MANNER.name, error.kind());
+                let message =
+                    format!("a long line of {} could not be kept: {}", self.native.manner().name, error.kind());
                 let failure = Failure { code: FailureCode::StorageUnavailable, message, http_status: None, exit: None };
                 self.feed(Event::Fault(failure)).await;
                 self.retire(Duration::ZERO);
             }
             Err(LineError::TooLong { limit }) => {
-                let message = format!("{} wrote a line of more than {limit} bytes", N::MANNER.name);
+                let message = format!("{} wrote a line of more than {limit} bytes", self.native.manner().name);
                 let failure = Failure { code: FailureCode::LineTooLarge, message, http_status: None, exit: None };
                 self.feed(Event::Fault(failure)).await;
                 self.retire(Duration::ZERO);

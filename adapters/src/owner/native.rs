@@ -15,11 +15,18 @@ use crate::{
 
 /// The side of an owner that speaks with one kind of Harness: it knows its lines and keeps what they tell.
 pub(crate) trait Native: Sized + Send + 'static {
-    /// What differs in how a Turn runs.
-    const MANNER: Manner;
     /// Helper programs of the Harness, as the kernel has their names (15 bytes): they stay between Turns.
     const HELPERS: &'static [&'static str];
 
+    /// What comes to it on another way than in a line of the process.
+    type Beside: Send;
+
+    /// What differs in how a Turn runs.
+    fn manner(&self) -> Manner;
+    /// Waits for the next thing that comes on another way; for ever where there is none. Cancel safe.
+    fn beside(&mut self) -> impl Future<Output = Self::Beside> + Send;
+    /// It came.
+    fn came(owner: &mut Owner<Self>, what: Self::Beside) -> impl Future<Output = ()> + Send;
     /// A Turn begins.
     fn begin(&mut self);
     /// The Turn is settled: what was asked for it needs no answer any more.
@@ -34,7 +41,7 @@ pub(crate) trait Native: Sized + Send + 'static {
     fn clean(owner: &mut Owner<Self>);
     /// Writes the next input that was added, where there is one and the Harness can take it.
     fn write_input(owner: &mut Owner<Self>);
-    /// The lines of a result. The first one tells that the result was written.
+    /// The lines of a result. The first one tells that the result was written; where there is none, it goes to the Harness on another way, which tells that.
     fn answer(&mut self, call_id: &str, result: &FunctionResult) -> Vec<Bytes>;
     /// The result of a call was written to the end.
     fn answer_written(&mut self, call_id: &str) -> Option<Report>;

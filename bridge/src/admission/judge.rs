@@ -53,7 +53,7 @@ pub(super) fn configuration(selection: &Selection, tools: Tools) -> Configuratio
         placement: placement(selection),
         // Neither is admission's: the first is Core's, the second is judged where it is known in full.
         model: String::new(),
-        provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: String::new() },
+        provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: String::new(), token_limits: None },
         instructions: String::new(),
         harness_config: selection.harness_config.clone(),
         functions: tools.functions,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::harness::{ModelProtocol, ModelProvider};
+use adapters::harness::{ModelProtocol, ModelProvider, TokenLimits};
 use serde::Deserialize;
 
 use super::{
@@ -61,7 +61,22 @@ struct Program {
 struct ProviderEntry {
     protocol: String,
     base_url: String,
+    token_limits: Option<TokenEntry>,
     key_file: Option<PathBuf>,
+}
+
+/// How many tokens a model takes and gives.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenEntry {
+    context: u64,
+    output: u64,
+}
+
+impl TokenEntry {
+    fn settle(self, key: &str) -> Result<TokenLimits, Error> {
+        TokenLimits::of(self.context, self.output).ok_or_else(|| value(key, TokenLimits::RANGE))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -134,11 +149,13 @@ impl File {
             let protocol = match entry.protocol.as_str() {
                 "responses" => ModelProtocol::Responses,
                 "messages" => ModelProtocol::Messages,
-                _ => return Err(value(&key("protocol"), "it is `responses` or `messages`")),
+                "chat_completions" => ModelProtocol::ChatCompletions,
+                _ => return Err(value(&key("protocol"), "it is `responses`, `messages` or `chat_completions`")),
             };
             crate::service::base_url(&entry.base_url).map_err(|text| value(&key("base_url"), text))?;
             let secret = entry.key_file.map(|file| secret(&beside(file), &key("key_file"))).transpose()?;
-            let provider = ModelProvider { protocol, base_url: entry.base_url };
+            let token_limits = entry.token_limits.map(|limits| limits.settle(&key("token_limits"))).transpose()?;
+            let provider = ModelProvider { protocol, base_url: entry.base_url, token_limits };
             providers.insert(name, Provider { provider, key: secret });
         }
         Ok(Settings {

@@ -254,9 +254,8 @@ impl Route {
             Behind::Provider { protocol: ModelProtocol::Messages, .. } => {
                 (API_KEY, HeaderValue::from_bytes(key.as_bytes()))
             }
-            Behind::Provider { protocol: ModelProtocol::Responses, .. } | Behind::Server { .. } => {
-                (AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}").into_bytes()))
-            }
+            Behind::Provider { protocol: ModelProtocol::Responses | ModelProtocol::ChatCompletions, .. }
+            | Behind::Server { .. } => (AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}").into_bytes())),
         };
         let mut value = value.ok()?;
         value.set_sensitive(true);

@@ -28,12 +28,16 @@ impl Bench {
 
     fn lease(&self, protocol: ModelProtocol, key: Option<&str>) -> Lease {
         let base_url = format!("http://{}/base", self.provider.local_addr().unwrap());
-        self.gateway.lease(&ModelProvider { protocol, base_url }, key.map(SecretString::from), false).unwrap()
+        self.gateway
+            .lease(&ModelProvider { protocol, base_url, token_limits: None }, key.map(SecretString::from), false)
+            .unwrap()
     }
 
     fn strict_lease(&self) -> Lease {
         let base_url = format!("http://{}/base", self.provider.local_addr().unwrap());
-        self.gateway.lease(&ModelProvider { protocol: ModelProtocol::Messages, base_url }, None, true).unwrap()
+        self.gateway
+            .lease(&ModelProvider { protocol: ModelProtocol::Messages, base_url, token_limits: None }, None, true)
+            .unwrap()
     }
 
     async fn ask(&self, lease: &Lease, head: &str, body: &str) -> Talk {
@@ -220,7 +224,8 @@ async fn what_is_not_passed_on_says_why() {
 
     // An address that the operator did not name. A name for it is resolved, and judged by what it stands for.
     for base_url in ["http://127.0.0.1:9/v1", "http://localhost:9/v1"] {
-        let provider = ModelProvider { protocol: ModelProtocol::Messages, base_url: base_url.into() };
+        let provider =
+            ModelProvider { protocol: ModelProtocol::Messages, base_url: base_url.into(), token_limits: None };
         let lease = bench.gateway.lease(&provider, Some("real".into()), false).unwrap();
         let client = bench.ask(&lease, "/x HTTP/1.1\r\nhost: h\r\nconnection: close", "").await;
         let told = client.rest().await;

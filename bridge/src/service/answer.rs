@@ -192,8 +192,10 @@ fn limits(of: Limits) -> v1::HarnessLimits {
             .map(|protocol| match protocol {
                 ModelProtocol::Responses => v1::ModelProtocol::Responses.into(),
                 ModelProtocol::Messages => v1::ModelProtocol::Messages.into(),
+                ModelProtocol::ChatCompletions => v1::ModelProtocol::ChatCompletions.into(),
             })
             .collect(),
+        needs_token_limits: of.needs_token_limits,
         argument_fidelity: fidelity(of.argument_fidelity).into(),
         schema_fidelity: fidelity(of.schema_fidelity).into(),
         integer_64: of.integer_64,

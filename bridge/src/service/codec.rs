@@ -206,6 +206,7 @@ mod tests {
                 name: "f".into(),
                 arguments: "{}".into(),
                 exact: false,
+                named_by_bridge: false,
                 idempotency_key: "k".into(),
                 place: None,
             },

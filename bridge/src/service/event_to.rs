@@ -80,6 +80,7 @@ pub(crate) fn kind(turn_id: &str, event: &Event, parts: &mut Parts) -> Kind {
         Event::FunctionCallAbandoned { call_id, reason } => Kind::FunctionCallAbandoned(v1::FunctionCallAbandoned {
             call_id: call_id.clone(),
             reason: match reason {
+                AbandonReason::NativeTimeout => v1::AbandonReason::NativeTimeout,
                 AbandonReason::Deadline => v1::AbandonReason::Deadline,
                 AbandonReason::NativeCancelled => v1::AbandonReason::NativeCancelled,
                 AbandonReason::ExecutionLost => v1::AbandonReason::ExecutionLost,
@@ -134,7 +135,11 @@ pub(crate) fn function_call(turn_id: &str, call: &Call, arguments: Option<v1::Co
         name: call.name.clone(),
         arguments,
         arguments_exact: call.exact,
-        call_id_origin: v1::CallIdOrigin::Native.into(),
+        call_id_origin: match call.named_by_bridge {
+            true => v1::CallIdOrigin::Bridge,
+            false => v1::CallIdOrigin::Native,
+        }
+        .into(),
         idempotency_key: call.idempotency_key.clone(),
         turn_id: turn_id.to_owned(),
         batch_id: call.place.as_ref().and_then(|place| place.batch_id.clone()),

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use adapters::harness::{Configuration, Image, InputPart, ModelProtocol, ModelProvider, Placement};
+use adapters::harness::{Configuration, Image, InputPart, ModelProtocol, ModelProvider, Placement, TokenLimits};
 use proto::v1;
 use secrecy::SecretString;
 
@@ -137,15 +137,23 @@ fn model_provider(of: v1::ModelProvider, guard: &Guard) -> Checked<ModelProvider
     let protocol = match v1::ModelProtocol::try_from(of.protocol) {
         Ok(v1::ModelProtocol::Responses) => ModelProtocol::Responses,
         Ok(v1::ModelProtocol::Messages) => ModelProtocol::Messages,
+        Ok(v1::ModelProtocol::ChatCompletions) => ModelProtocol::ChatCompletions,
         Ok(v1::ModelProtocol::Unspecified) | Err(_) => {
-            return Err(unknown_enum("configuration.model_provider.protocol", "RESPONSES or MESSAGES"));
+            return Err(unknown_enum(
+                "configuration.model_provider.protocol",
+                "RESPONSES, MESSAGES or CHAT_COMPLETIONS",
+            ));
         }
     };
     let refused = |text: String| Refusal::invalid("configuration.model_provider.base_url", text);
     base_url(&of.base_url).map_err(|text| refused(text.to_owned()))?;
     // What the address of its host turns out to be is judged where it is connected to (R-SEC-4).
     guard.check(&of.base_url).map_err(|refusal| refused(refusal.to_string()))?;
-    Ok(ModelProvider { protocol, base_url: of.base_url })
+    let limits = of.token_limits.map(|limits| {
+        TokenLimits::of(limits.context, limits.output)
+            .ok_or_else(|| Refusal::invalid("configuration.model_provider.token_limits", TokenLimits::RANGE))
+    });
+    Ok(ModelProvider { protocol, base_url: of.base_url, token_limits: limits.transpose()? })
 }
 
 /// Checks the base address of a model provider; it may hold a secret, so nothing of it is repeated.

@@ -574,6 +574,7 @@ impl Active {
 /// The name that the journal keeps of a reason.
 pub(super) fn reason_name(reason: AbandonReason) -> &'static str {
     match reason {
+        AbandonReason::NativeTimeout => "native_timeout",
         AbandonReason::Deadline => "deadline",
         AbandonReason::NativeCancelled => "native_cancelled",
         AbandonReason::ExecutionLost => "execution_lost",

@@ -59,7 +59,11 @@ mod tests {
             placement: Placement::None,
             model: "m".into(),
             instructions: String::new(),
-            provider: ModelProvider { protocol: ModelProtocol::Messages, base_url: "https://p".into() },
+            provider: ModelProvider {
+                protocol: ModelProtocol::Messages,
+                base_url: "https://p".into(),
+                token_limits: None,
+            },
             harness_config: String::new(),
             functions: deferred.iter().map(function).collect(),
             tool_search,

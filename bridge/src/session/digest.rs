@@ -153,8 +153,15 @@ fn provider(of: &ModelProvider, sum: &mut Sum) {
     sum.tag(match of.protocol {
         ModelProtocol::Responses => 1,
         ModelProtocol::Messages => 2,
+        ModelProtocol::ChatCompletions => 3,
     });
     sum.text(&of.base_url);
+    // A provider without them has the digest that it had before there were token limits.
+    if let Some(limits) = of.token_limits {
+        sum.tag(5);
+        sum.wide(limits.context());
+        sum.wide(limits.output());
+    }
 }
 
 fn functions(of: &[FunctionTool], sum: &mut Sum) {
@@ -357,7 +364,11 @@ impl Sum {
     }
 
     fn count(&mut self, count: usize) {
-        self.0.update((count as u64).to_le_bytes());
+        self.wide(count as u64);
+    }
+
+    fn wide(&mut self, number: u64) {
+        self.0.update(number.to_le_bytes());
     }
 
     fn text(&mut self, text: &str) {
@@ -441,7 +452,11 @@ mod tests {
             placement: Placement::Workspace { environment_id: "e".into(), directory: "/w".into() },
             model: "m".into(),
             instructions: "i".into(),
-            provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://p".into() },
+            provider: ModelProvider {
+                protocol: ModelProtocol::Responses,
+                base_url: "https://p".into(),
+                token_limits: None,
+            },
             harness_config: String::new(),
             functions: vec![FunctionTool {
                 name: "f".into(),

@@ -70,6 +70,8 @@ pub(crate) struct Call {
     pub(crate) arguments: String,
     /// Whether the arguments are the model's own text.
     pub(crate) exact: bool,
+    /// Whether the bridge made the id, since the Harness has none.
+    pub(crate) named_by_bridge: bool,
     /// Stable for the call.
     pub(crate) idempotency_key: String,
     /// Where the model provider asked for it, where that is known (R-FN-10).

@@ -373,7 +373,9 @@ impl Turn {
                 effects.push(Effect::Emit(Event::ToolCompleted { item, end }));
                 effects
             }
-            Report::Call { call_id, name, arguments, exact } => self.called(call_id, name, arguments, exact)?,
+            Report::Call { call_id, name, arguments, exact, named_by_bridge } => {
+                self.called(batches::Asked { call_id, name, arguments, exact, named_by_bridge })?
+            }
             Report::AnswerWritten { call_id } => match self.call_mut(&call_id) {
                 Some(call) if call.phase == CallPhase::Stored => {
                     call.phase = CallPhase::Written;

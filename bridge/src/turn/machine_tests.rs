@@ -59,7 +59,13 @@ fn started() -> Input {
     report(Report::Started { native_turn_id: "n".into() })
 }
 fn call(id: &str) -> Input {
-    report(Report::Call { call_id: id.into(), name: "f".into(), arguments: "{}".into(), exact: false })
+    report(Report::Call {
+        call_id: id.into(),
+        name: "f".into(),
+        arguments: "{}".into(),
+        exact: false,
+        named_by_bridge: false,
+    })
 }
 fn not_stored(id: &str) -> Input {
     Input::NotStored { call_id: id.into() }
@@ -67,7 +73,9 @@ fn not_stored(id: &str) -> Input {
 fn stored_late(id: &str) -> Input {
     let (arguments, idempotency_key) = ("{}".into(), "k".into());
     let (call_id, name) = (id.into(), "f".into());
-    Input::StoredLate { call: Call { call_id, name, arguments, exact: false, idempotency_key, place: None } }
+    Input::StoredLate {
+        call: Call { call_id, name, arguments, exact: false, named_by_bridge: false, idempotency_key, place: None },
+    }
 }
 fn fail() -> Input {
     let code = FailureCode::StorageUnavailable;
@@ -349,7 +357,8 @@ fn arguments_are_held_within_a_bound_and_while_somebody_asks_for_them() {
     turn.on(started()).unwrap();
     let mut large = |id: &str, bytes: usize| {
         let arguments = "x".repeat(bytes);
-        let made = Report::Call { call_id: id.into(), name: "f".into(), arguments, exact: false };
+        let made =
+            Report::Call { call_id: id.into(), name: "f".into(), arguments, exact: false, named_by_bridge: false };
         turn.on(report(made)).unwrap();
     };
     large("a", 1 << 20);

@@ -9,7 +9,7 @@ import grpc
 from runtime_bridge.v1 import assignment_pb2, execution_pb2, function_pb2, runtime_pb2, runtime_pb2_grpc, turn_pb2
 
 # The version that this client is written in. The comment of the service `Runtime` names the version of the files.
-VERSION = "0.7"
+VERSION = "0.8"
 # How long an answer is waited for beyond what the call itself may take.
 ANSWER = 20.0
 # How long a call whose answer was lost is made again.

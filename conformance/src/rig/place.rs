@@ -116,6 +116,11 @@ impl Place {
         &self.root
     }
 
+    /// Where the double of a Harness is made.
+    pub(super) fn double(&self) -> PathBuf {
+        self.root.join("double")
+    }
+
     /// The daemon's state directory.
     #[must_use]
     pub fn state(&self) -> PathBuf {
@@ -264,12 +269,35 @@ pub fn claude() -> anyhow::Result<PathBuf> {
         .context("the pinned Claude Code is not installed: run scripts/install-harnesses")
 }
 
+/// The pinned opencode: `RUNTIME_BRIDGE_OPENCODE`, else what `scripts/install-harnesses --acp` put into the cache.
+///
+/// # Errors
+/// When it is not installed.
+pub fn opencode() -> anyhow::Result<PathBuf> {
+    let path = format!("opencode-linux-{}/bin/opencode", machine());
+    harness_of("harnesses/acp", "RUNTIME_BRIDGE_OPENCODE", &path)
+        .context("the pinned opencode is not installed: run scripts/install-harnesses --acp")
+}
+
+/// The double of MiniMax Code, which is made in a folder.
+///
+/// # Errors
+/// When it cannot be made.
+pub(super) fn mcode(folder: &Path) -> anyhow::Result<PathBuf> {
+    // SEAM: `crate::mcode::install(folder, &Faults::default())`, once the double is there.
+    anyhow::bail!("there is no double of MiniMax Code to put into {}", folder.display())
+}
+
 /// What this variable names, else the installed program at this path among the packages.
 fn harness(variable: &str, path: &str) -> anyhow::Result<PathBuf> {
+    harness_of("harnesses", variable, path)
+}
+
+fn harness_of(part: &str, variable: &str, path: &str) -> anyhow::Result<PathBuf> {
     if let Some(path) = env::var_os(variable) {
         return Ok(path.into());
     }
-    let path = installed("harnesses")?.join("node_modules").join(path);
+    let path = installed(part)?.join("node_modules").join(path);
     anyhow::ensure!(path.is_file(), "{} is not there", path.display());
     Ok(path)
 }

@@ -13,7 +13,7 @@ fn configuration() -> Configuration {
         placement: Placement::Workspace { environment_id: "e".into(), directory: PathBuf::from("/w") },
         model: "claude-sonnet-4-5".into(),
         instructions: String::new(),
-        provider: ModelProvider { protocol: ModelProtocol::Messages, base_url: "https://h".into() },
+        provider: ModelProvider { protocol: ModelProtocol::Messages, base_url: "https://h".into(), token_limits: None },
         harness_config: String::new(),
         functions: Vec::new(),
         tool_search: false,
@@ -77,7 +77,8 @@ fn only_declared_controls_are_taken() {
         &searching(WebSearchMode::Cached),
         "tools.controls.web_search: claude_code does not take the mode cached; it takes disabled and live",
     );
-    let provider = ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://h".into() };
+    let provider =
+        ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://h".into(), token_limits: None };
     check(
         &Configuration { provider, ..configuration() },
         "provider.protocol: claude_code speaks the Messages API only",

@@ -9,7 +9,11 @@ fn configuration() -> Configuration {
         placement: Placement::None,
         model: "claude-sonnet-4-5".into(),
         instructions: "Answer in one word.".into(),
-        provider: ModelProvider { protocol: ModelProtocol::Messages, base_url: "https://models.example".into() },
+        provider: ModelProvider {
+            protocol: ModelProtocol::Messages,
+            base_url: "https://models.example".into(),
+            token_limits: None,
+        },
         harness_config: r#"{"system_prompt":"You are a test."}"#.into(),
         functions: vec![
             FunctionTool {

@@ -44,7 +44,11 @@ impl Row {
             placement: if self.workspace { workspace } else { Placement::None },
             model: "m".into(),
             instructions: String::new(),
-            provider: ModelProvider { protocol: ModelProtocol::Messages, base_url: "https://h".into() },
+            provider: ModelProvider {
+                protocol: ModelProtocol::Messages,
+                base_url: "https://h".into(),
+                token_limits: None,
+            },
             harness_config: String::new(),
             functions: self.functions.iter().map(function).collect(),
             tool_search: self.tool_search,

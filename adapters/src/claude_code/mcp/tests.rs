@@ -44,7 +44,11 @@ fn launch(mcp_servers: Vec<McpServer>) -> Launch {
             placement: Placement::None,
             model: "m".into(),
             instructions: String::new(),
-            provider: ModelProvider { protocol: ModelProtocol::Messages, base_url: "https://models.example".into() },
+            provider: ModelProvider {
+                protocol: ModelProtocol::Messages,
+                base_url: "https://models.example".into(),
+                token_limits: None,
+            },
             harness_config: String::new(),
             functions: Vec::new(),
             tool_search: false,

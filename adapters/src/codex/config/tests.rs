@@ -9,7 +9,11 @@ fn configuration(workspace: &Path) -> Configuration {
         placement: Placement::Workspace { environment_id: "e".into(), directory: workspace.to_owned() },
         model: "gpt-5.5".into(),
         instructions: "Answer in one word.".into(),
-        provider: ModelProvider { protocol: ModelProtocol::Responses, base_url: "https://models.example/v1".into() },
+        provider: ModelProvider {
+            protocol: ModelProtocol::Responses,
+            base_url: "https://models.example/v1".into(),
+            token_limits: None,
+        },
         harness_config: r#"{"base_instructions":"You are a test."}"#.into(),
         functions: vec![FunctionTool {
             name: "lookup".into(),

@@ -367,7 +367,8 @@ impl Plan {
             mcp_servers: Vec::new(),
         };
         let protocol = self.harness.protocol();
-        let provider = v1::ModelProvider { protocol: protocol.into(), base_url: self.provider.clone() };
+        let provider =
+            v1::ModelProvider { protocol: protocol.into(), base_url: self.provider.clone(), token_limits: None };
         v1::ExecutionConfiguration {
             harness: self.harness.to_string(),
             placement: match self.workspace {

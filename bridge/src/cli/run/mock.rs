@@ -85,7 +85,9 @@ impl Mock {
         match protocol {
             // A Harness that speaks it adds the whole path.
             v1::ModelProtocol::Messages => self.origin.clone(),
-            v1::ModelProtocol::Responses | v1::ModelProtocol::Unspecified => format!("{}/v1", self.origin),
+            v1::ModelProtocol::Responses | v1::ModelProtocol::ChatCompletions | v1::ModelProtocol::Unspecified => {
+                format!("{}/v1", self.origin)
+            }
         }
     }
 

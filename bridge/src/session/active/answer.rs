@@ -151,7 +151,13 @@ mod tests {
 
     #[test]
     fn the_final_answer_is_the_last_message_that_may_be_one() {
-        let call = || Report::Call { call_id: "c".into(), name: "f".into(), arguments: "{}".into(), exact: false };
+        let call = || Report::Call {
+            call_id: "c".into(),
+            name: "f".into(),
+            arguments: "{}".into(),
+            exact: false,
+            named_by_bridge: false,
+        };
         let (remark, last) = (Some(MessagePhase::Commentary), Some(MessagePhase::FinalAnswer));
         check(&[message("a", None), message("b", None), completed()], Some("b"));
         check(&[message("a", last), message("b", remark), completed()], Some("a"));

@@ -69,21 +69,26 @@ impl Batches {
     }
 }
 
+/// What the Harness asks for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) call_id: String,
+    pub(super) name: String,
+    pub(super) arguments: String,
+    pub(super) exact: bool,
+    pub(super) named_by_bridge: bool,
+}
+
 impl Turn {
     /// The Harness asks for a call. One that exceeds the limit is not shown, and gets the bridge's own result.
-    pub(super) fn called(
-        &mut self,
-        call_id: String,
-        name: String,
-        arguments: String,
-        exact: bool,
-    ) -> Result<Vec<Effect>, Misfit> {
+    pub(super) fn called(&mut self, asked: Asked) -> Result<Vec<Effect>, Misfit> {
+        let Asked { call_id, name, arguments, exact, named_by_bridge } = asked;
         if self.call(&call_id).is_some() {
             return Err(self.misfit("the same call twice"));
         }
         let (place, verdict) = self.batches.asked(&call_id);
         let idempotency_key = format!("{}/{call_id}", self.idempotency_prefix);
-        let call = Call { call_id, name, arguments, exact, idempotency_key, place };
+        let call = Call { call_id, name, arguments, exact, named_by_bridge, idempotency_key, place };
         if verdict == Verdict::Exceeds {
             let call_id = call.call_id.clone();
             let (error, output) = (Presence::Absent, Presence::Absent);

@@ -63,6 +63,7 @@ fn claude_code_has_a_provider_a_model_and_a_key_of_its_own() {
     let provider = v1::ModelProvider {
         protocol: v1::ModelProtocol::Messages.into(),
         base_url: "https://api.anthropic.com".into(),
+        token_limits: None,
     };
     assert_eq!(configuration.provider, Some(v1::execution_configuration::Provider::ModelProvider(provider)));
     for good in ["https://gateway.example.com/anthropic", "https://p/v1/x"] {

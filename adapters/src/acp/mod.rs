@@ -1,0 +1,4 @@
+//! Agents that speak the Agent Client Protocol (ACP), version 1: the engine that is the same for all of them. What differs is a [`profile`].
+
+pub(crate) mod profile;
+pub(crate) mod wire;

@@ -1,0 +1,187 @@
+//! What differs between agents that speak the Agent Client Protocol: data, and pure functions of what an agent says. The engine ([`super`]) is the same for all of
+//! them; a profile starts no process and writes no file but in [`Agent::set_up`].
+
+use std::{collections::BTreeSet, ffi::OsString, fmt, path::PathBuf, time::Duration};
+
+use serde_json::value::RawValue;
+
+use crate::{
+    acp::wire::ToolCall,
+    harness::{
+        BoxFuture, Capability, Configuration, Declaration, Launch, McpCall, NotAdmitted, PrepareError, Settings,
+    },
+    native::environment::Environment,
+    probe::Found,
+};
+
+/// An agent: what it is, how it is found, and how it is set up for one Session.
+pub(crate) trait Agent: fmt::Debug + Send + Sync + 'static {
+    /// What is known of it.
+    fn profile(&self) -> &Profile;
+
+    /// Looks for the program on this machine and at what it says of itself.
+    fn look(&self) -> BoxFuture<'_, Found>;
+
+    /// What it supports here, by what was found.
+    fn declare(&self, settings: &Settings, found: &Found) -> Declaration;
+
+    /// Checks a configuration as [`Harness::admit`](crate::harness::Harness::admit) does.
+    fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted>;
+
+    /// Writes the files of a Session's home (0600, folders 0700, under the user of the Harness), anew with each start, and says how the process is started. Nothing is
+    /// started here.
+    fn set_up<'a>(
+        &'a self,
+        settings: &'a Settings,
+        found: &'a Found,
+        launch: &'a Launch,
+    ) -> BoxFuture<'a, Result<SetUp, PrepareError>>;
+}
+
+/// How the process of a Session is started, and what it is told once it speaks.
+#[derive(Debug)]
+pub(crate) struct SetUp {
+    /// The program.
+    pub(crate) program: PathBuf,
+    /// Its arguments.
+    pub(crate) arguments: Vec<OsString>,
+    /// All of its variables.
+    pub(crate) environment: Environment,
+    /// Where it starts, and the `cwd` of the conversation.
+    pub(crate) directory: PathBuf,
+    /// Folder of the program and its helpers.
+    pub(crate) package: PathBuf,
+    /// The native settings that the bridge and its operator chose, as a text to be compared (no secrets, nothing of the configuration).
+    pub(crate) settings: String,
+    /// Config options that are set before the first prompt: the option's id and its value. The agent must advertise both, else the preparation fails.
+    pub(crate) options: Vec<(String, String)>,
+}
+
+/// What is known of an agent.
+#[derive(Debug)]
+pub(crate) struct Profile {
+    /// Kind of the Harness, as the protocol names it.
+    pub(crate) kind: &'static str,
+    /// Name of the program, for people.
+    pub(crate) name: &'static str,
+    /// How a text that begins with `/` is kept from being taken for a command of the agent (a declared input rewrite, R-CTL-1).
+    pub(crate) slash: Slash,
+    /// How the agent names the tools of MCP servers.
+    pub(crate) mcp_name: fn(server: &str, tool: &str) -> String,
+    /// Where the name of a tool stands, what it does, and how its result reads.
+    pub(crate) tools: ToolReading,
+    /// The method that adds input to a prompt that runs, where there is one.
+    pub(crate) steer: Option<Steer>,
+    /// Whether a process may take another prompt after one that was cancelled. False retires it; the next Turn resumes the same history.
+    pub(crate) reusable_after_cancel: bool,
+    /// How a conversation is gone on with; none where its identity cannot be proved (R-PRE-4).
+    pub(crate) resume: Option<ResumeBy>,
+    /// What is sent before each prompt, so that what an earlier prompt left in the pipe is known as such by its answer (R-EVT-6).
+    pub(crate) barrier: Barrier,
+    /// Where the tokens of a Turn are told, if anywhere (R-EVT-4).
+    pub(crate) usage: UsageFrom,
+    /// Texts of message chunks that are the agent's own words and not the model's: an error, a warning. True for such a text.
+    pub(crate) is_own_text: fn(&str) -> bool,
+    /// How long the agent waits for a call of an MCP tool before it gives it up by itself (R-FN-8).
+    pub(crate) call_timeout: Option<Duration>,
+    /// How long after the start of a Turn the functions must have been listed; after it the Turn fails before a call is possible.
+    pub(crate) listed_within: Duration,
+    /// Whether the agent lists the tools of MCP servers when the conversation is opened, or only with the first prompt of each Turn.
+    pub(crate) lists_with_each_prompt: bool,
+    /// Native tools that are not offered are seen in the request to the model provider only; this says which tools an agent may show at all under `none`.
+    pub(crate) client_capabilities: &'static str,
+    /// Capabilities that the answer to `initialize` must not lack, and what clears them: (capability, JSON pointer into `agentCapabilities`).
+    pub(crate) needs: &'static [(Capability, &'static str)],
+}
+
+/// How a text that begins with `/` reaches the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slash {
+    /// As it is: no command is recognised.
+    Plain,
+    /// An empty text block follows it.
+    EmptyBlock,
+    /// U+200B stands before it.
+    ZeroWidthSpace,
+}
+
+/// A native method that adds input to a prompt that runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Steer {
+    /// The method; its parameters are `{sessionId, text, clientRequestId}`.
+    pub(crate) method: &'static str,
+}
+
+/// How a conversation is gone on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResumeBy {
+    /// `session/resume`: no replay.
+    Resume,
+    /// `session/load`: everything that comes before its answer is a replay and told to nobody.
+    Load,
+}
+
+/// An ordered request without an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Barrier {
+    /// `session/set_config_option` of the model with the value that it has.
+    Model,
+    /// `session/list`.
+    List,
+    /// None: nothing comes behind the answer to a prompt, as far as is known.
+    None,
+}
+
+/// Where tokens are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UsageFrom {
+    /// Nowhere.
+    Nowhere,
+    /// `usage` in the answer to the prompt, of this prompt.
+    PromptAnswer,
+}
+
+/// How tools are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToolReading {
+    /// The native name of a tool, by its first report.
+    pub(crate) name: fn(&ToolCall<'_>) -> Option<String>,
+    /// The command line of a native tool that runs one, by its name and arguments.
+    pub(crate) command: fn(name: &str, arguments: &RawValue) -> Option<String>,
+    /// The end of a call of an MCP tool: its native result as JSON text, whether it is an error, and the texts that a model reads. None where this is no such result.
+    pub(crate) mcp_result: fn(&ToolCall<'_>) -> Option<McpResult>,
+}
+
+/// A result of an MCP tool, as the agent shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct McpResult {
+    /// The result as JSON text.
+    pub(crate) json: String,
+    /// Whether the server called it an error; none where the agent does not say.
+    pub(crate) is_error: Option<bool>,
+    /// Its texts, in order.
+    pub(crate) texts: Vec<String>,
+}
+
+/// The tools of declared MCP servers by their native names, and the functions (label [`FUNCTIONS`]).
+#[derive(Debug, Default)]
+pub(crate) struct Servers {
+    /// Labels, in the order of the configuration.
+    pub(crate) labels: Vec<String>,
+    /// Functions of the application.
+    pub(crate) functions: BTreeSet<String>,
+}
+
+/// Label of the bridge's own server of functions.
+pub(crate) const FUNCTIONS: &str = "functions";
+
+/// What a native tool name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// A function of the application.
+    Function(String),
+    /// A tool of a declared MCP server.
+    Mcp(McpCall),
+    /// A native tool.
+    Native(String),
+}

@@ -1,0 +1,47 @@
+//! Functions of the application for a Harness that can only take them from an MCP server: a server of the bridge's own on loopback, one for each Executor, with a
+//! bearer of its own. It knows the functions and who asks for them, and nothing of Turns.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+/// Names a request for a function among those of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RequestId(pub(crate) u64);
+
+/// What happens at a server, in order.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// The functions were listed.
+    Listed,
+    /// A function is asked for; it waits for [`FunctionServer::answer`], as long as it takes (R-FN-8).
+    Asked {
+        /// Names the request.
+        request: RequestId,
+        /// Name of the function: one of those that are declared.
+        name: String,
+        /// Arguments as JSON text.
+        arguments: String,
+    },
+    /// The answer has been handed to the connection.
+    Written {
+        /// The request.
+        request: RequestId,
+    },
+    /// Who asked has given up: by `notifications/cancelled`, or by ending the request.
+    GivenUp {
+        /// The request.
+        request: RequestId,
+        /// How long it had waited.
+        waited: Duration,
+    },
+}
+
+/// How a Harness comes to a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    /// `http://127.0.0.1:PORT/PATH`, of no use without the bearer.
+    pub(crate) url: String,
+    /// What every request carries as `Authorization: Bearer`.
+    pub(crate) bearer: SecretString,
+}
