@@ -10,13 +10,15 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::lines::Lines;
+
 /// The head of an answer, and the rest of it to be read. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Incoming,
-    read: Vec<u8>,
+    read: Lines,
     // Held for its end alone: it drives the connection.
     _connection: JoinSet<()>,
 }
@@ -50,7 +52,7 @@ pub(super) async fn send(
     let request = request.body(Full::new(Bytes::from(body))).context("make the request")?;
     let answer = sender.send_request(request).await.with_context(|| format!("no answer from {url}"))?;
     let (parts, body) = answer.into_parts();
-    Ok(Answer { status: parts.status, headers: parts.headers, body, read: Vec::new(), _connection: driver })
+    Ok(Answer { status: parts.status, headers: parts.headers, body, read: Lines::default(), _connection: driver })
 }
 
 impl Answer {
@@ -63,15 +65,14 @@ impl Answer {
     /// All of the body; what is not UTF-8 is replaced.
     pub(super) async fn whole(mut self) -> anyhow::Result<String> {
         while self.more().await? {}
-        Ok(String::from_utf8_lossy(&self.read).into_owned())
+        Ok(String::from_utf8_lossy(&self.read.rest()).into_owned())
     }
 
     /// The data of the next event, nothing at the end.
     pub(super) async fn event(&mut self) -> anyhow::Result<Option<String>> {
         let mut data: Vec<String> = Vec::new();
         loop {
-            while let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.read.drain(..=end).collect();
+            while let Some(line) = self.read.next() {
                 let line = String::from_utf8_lossy(&line);
                 let line = line.trim_end_matches(['\r', '\n']);
                 if line.is_empty() && !data.is_empty() {
@@ -90,7 +91,7 @@ impl Answer {
     async fn more(&mut self) -> anyhow::Result<bool> {
         let Some(frame) = self.body.frame().await else { return Ok(false) };
         let frame = frame.context("the answer broke off")?;
-        self.read.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        self.read.add(frame.data_ref().map_or(&[][..], |data| data));
         Ok(true)
     }
 }

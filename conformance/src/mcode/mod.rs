@@ -7,6 +7,7 @@ mod faults;
 mod history;
 mod http;
 mod install;
+mod lines;
 mod model;
 mod prompt;
 mod serve;
@@ -87,6 +88,12 @@ fn data() -> anyhow::Result<PathBuf> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A line on standard error.
+fn note(text: &str) {
+    // Nobody may be listening.
+    _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// An id that nothing else has.

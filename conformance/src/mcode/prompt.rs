@@ -13,7 +13,7 @@ use super::serve::Engine;
 use super::session::{Active, Session};
 use super::turn::{self, Ended, Trace};
 use super::wire::Refusal;
-use super::{fresh, lock, servers};
+use super::{fresh, lock};
 
 /// The commands, with what each says for itself.
 const COMMANDS: [(&str, &str); 10] = [
@@ -338,10 +338,7 @@ pub(super) async fn extension(engine: &Arc<Engine>, method: &str, params: &Value
             engine.known(params)?;
             Ok(json!({"receipt": {"failedSessionIds": []}}))
         }
-        _ => {
-            servers::eprintln_line(&format!("no extension {method}"));
-            Err(Refusal::method(&format!("mcode/session/{method}")))
-        }
+        _ => Err(Refusal::method(&format!("mcode/session/{method}"))),
     }
 }
 

@@ -14,9 +14,10 @@ use tokio_util::task::TaskTracker;
 
 use super::config::Config;
 use super::faults::Faults;
+use super::lines::Lines;
 use super::session::{self, Session};
 use super::wire::{Refusal, Wire};
-use super::{VERSION, lock, prompt};
+use super::{VERSION, lock, note, prompt};
 use crate::child::Keep;
 
 /// How much is read at once. Lines in one read are one burst.
@@ -69,19 +70,21 @@ pub(super) async fn serve(faults: Faults, mut keep: Option<Keep>, data: PathBuf)
     });
     let reading = async {
         let mut stdin = tokio::io::stdin();
-        let (mut burst, mut rest) = (vec![0; BURST], Vec::new());
+        let (mut burst, mut lines) = (vec![0; BURST], Lines::default());
         loop {
             let read = stdin.read(&mut burst).await.context("read standard input")?;
             let bytes = burst.get(..read).unwrap_or_default();
             if let Some(keep) = &mut keep {
                 keep.received(bytes)?;
             }
+            if read == 0 && engine.faults.ignore_eof {
+                std::future::pending::<()>().await;
+            }
             if read == 0 {
                 return anyhow::Ok(0);
             }
-            rest.extend_from_slice(bytes);
-            while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = rest.drain(..=end).collect();
+            lines.add(bytes);
+            while let Some(line) = lines.next() {
                 if let Some(code) = engine.line(&line).await {
                     return Ok(code);
                 }
@@ -94,9 +97,6 @@ pub(super) async fn serve(faults: Faults, mut keep: Option<Keep>, data: PathBuf)
         code = reading => code?,
         () = signalled(engine.faults.ignore_term) => 0,
     };
-    if code == 0 && engine.faults.ignore_eof {
-        std::future::pending::<()>().await;
-    }
     for session in engine.all() {
         lock(&session.state).active.iter().for_each(|active| active.cancel.cancel());
     }
@@ -169,7 +169,7 @@ impl Engine {
             Ok(_) => return None,
             Err(_) if line.is_empty() => return None,
             Err(error) => {
-                super::servers::eprintln_line(&format!("Failed to parse JSON message: {error}"));
+                note(&format!("Failed to parse JSON message: {error}"));
                 return None;
             }
         };

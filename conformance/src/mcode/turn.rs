@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -314,7 +315,7 @@ async fn tell_final(engine: &Engine, session: &str, outcome: &Outcome) {
 
 async fn carry_out(place: &Place<'_>, call: &Call) -> (Outcome, bool) {
     let Place { engine, session, cwd, found, offers, cancel } = place;
-    if serde_json::from_str::<serde_json::Map<String, Value>>(&call.arguments).is_err() {
+    if serde_json::from_str::<BTreeMap<String, &RawValue>>(&call.arguments).is_err() {
         return (Outcome::failed(call, "the arguments are no JSON object"), false);
     }
     if !offers.iter().any(|offer| offer.name == call.name) {

@@ -7,8 +7,13 @@ use std::{env, fs, io::Write as _};
 use anyhow::Context;
 use uuid::Uuid;
 
+use crate::mcode;
+
 /// The variable that arms failpoints.
 const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
+
+/// How long the double of MiniMax Code waits for MCP servers to tell their tools.
+const DISCOVERY_MS: u64 = 30_000;
 
 /// Where every user may go, and where Codex has nothing against a home; it is not the temporary folder.
 const FOR_ALL: &str = "/var/tmp";
@@ -284,8 +289,9 @@ pub fn opencode() -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When it cannot be made.
 pub(super) fn mcode(folder: &Path) -> anyhow::Result<PathBuf> {
-    // SEAM: `crate::mcode::install(folder, &Faults::default())`, once the double is there.
-    anyhow::bail!("there is no double of MiniMax Code to put into {}", folder.display())
+    // Its own limit of two seconds for the discovery of MCP servers is one that a busy machine misses.
+    let faults = mcode::Faults { discovery_ms: Some(DISCOVERY_MS), ..mcode::Faults::default() };
+    mcode::install(folder, &faults)
 }
 
 /// What this variable names, else the installed program at this path among the packages.

@@ -128,7 +128,7 @@ impl Running {
     /// The next message; lines that are none are passed over. Nothing at the end.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
-            let line = match time::timeout(WAIT, self.lines.next_line()).await.expect("a line in time") {
+            let line = match time::timeout(WAIT, self.lines.next_line()).await.unwrap() {
                 Ok(line) => line?,
                 // A line that is no text.
                 Err(_) => continue,

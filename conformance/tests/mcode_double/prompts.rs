@@ -1,6 +1,7 @@
 //! Prompts: texts, native tools, commands, steering, cancels, permissions and questions.
 
 use conformance::mcode::Faults;
+use conformance::provider::Protocol;
 use serde_json::json;
 
 use super::client::{KEY, Place};
@@ -247,4 +248,33 @@ async fn the_responses_api_is_spoken_too() {
     assert_eq!((&output["call_id"], &output["output"]), (&json!("c1"), &json!("hi\n")));
     let id = running.prompt(&session, "again").await;
     assert!(running.answer(id).await.unwrap_err()["message"].as_str().unwrap().ends_with("Runtime failed: it broke"));
+}
+
+#[tokio::test]
+async fn chat_completions_are_spoken_too() {
+    let place = Place::make("chat", &Faults::default()).await;
+    place.configure(|config| {
+        config["custom_provider"]["oac"]["api"] = json!("openai-completions");
+        config["custom_provider"]["oac"]["options"]["baseURL"] =
+            json!(place.provider.base_url_for(Protocol::ChatCompletions));
+    });
+    let steps = r#"[{"play":[{"text":{"chunks":["on it"]}},{"calls":[
+            {"name":"bash","arguments":"{\"command\":\"echo hi\"}","call_id":"c1"},
+            {"name":"bash","arguments":"{\"command\":\"echo ho\"}","call_id":"c2"}]}]},
+        {"play":[{"reasoning":{"summary":["Hm."]}},{"text":{"chunks":["do","ne"]}},{"complete":{"usage":{"input":7,"cached":0,"output":2,"reasoning":0}}}]},
+        {"play":[{"text":{"chunks":["x"]}},"close"]}]"#;
+    place.provider.script(steps).unwrap();
+    let (mut running, session) = place.session(json!([])).await;
+    assert_eq!(running.prompted(&session, "go").await, "end_turn");
+    assert_eq!(running.said(), "on itdone");
+    assert_eq!(running.updates("usage_update")[0]["used"], 9);
+    let requests = place.provider.model_requests();
+    assert_eq!(requests[0].path, "/v1/chat/completions");
+    assert_eq!(requests[0].header("authorization"), Some(&*format!("Bearer {KEY}")));
+    let messages = requests[1].json()["messages"].as_array().unwrap().clone();
+    let roles: Vec<_> = messages.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "tool"]);
+    assert_eq!((&messages[4]["tool_call_id"], &messages[4]["content"]), (&json!("c2"), &json!("ho\n")));
+    let id = running.prompt(&session, "again").await;
+    assert!(running.answer(id).await.unwrap_err()["message"].as_str().unwrap().contains("ended early"));
 }

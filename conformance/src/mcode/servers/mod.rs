@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::faults::Faults;
 use super::history::{Call, Outcome};
 use super::model::Offer;
+use super::note;
 use super::wire::raw;
 use link::Link;
 
@@ -166,11 +167,11 @@ impl Server {
         match time::timeout(limit, ask).await {
             Ok(Ok(tools)) => tools,
             Ok(Err(error)) => {
-                eprintln_line(&format!("MCP server {}: {error:#}", self.name));
+                note(&format!("MCP server {}: {error:#}", self.name));
                 Vec::new()
             }
             Err(_) => {
-                eprintln_line(&format!("MCP server {}: discovery took too long", self.name));
+                note(&format!("MCP server {}: discovery took too long", self.name));
                 Vec::new()
             }
         }
@@ -246,13 +247,6 @@ impl Found {
 struct Params<'a> {
     name: &'a str,
     arguments: &'a RawValue,
-}
-
-/// A line on standard error.
-pub(super) fn eprintln_line(text: &str) {
-    use std::io::Write;
-    // Nobody may be listening.
-    _ = writeln!(std::io::stderr(), "{text}");
 }
 
 #[cfg(test)]
