@@ -12,6 +12,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::check::{self, Subject};
 use crate::demo::{self, DemoArgs};
+use crate::mcode;
 use crate::mcp;
 use crate::provider::Provider;
 use crate::rig::{Rig, Setup};
@@ -29,11 +30,13 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serves a fake of the OpenAI Responses API and of the Anthropic Messages API on loopback until standard input ends. The first line on standard
+    /// Serves a fake of the OpenAI Responses and Chat Completions APIs and of the Anthropic Messages API on loopback until standard input ends. The first line on standard
     /// output is its base URL.
     Provider(ProviderArgs),
     /// Plays a Harness by a script.
     Child(ChildArgs),
+    /// Plays MiniMax Code: `mcode acp` and `mcode --version` (see MCODE.md).
+    Mcode(McodeArgs),
     /// Checks any bridge on this machine, rule by rule, with the bundled provider as the model. Exits with 1 when a rule is
     /// broken.
     Check(CheckArgs),
@@ -79,6 +82,16 @@ struct ChildArgs {
     keep: Option<PathBuf>,
     /// The arguments that the Harness would get.
     #[arg(last = true)]
+    args: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct McodeArgs {
+    /// A folder with `faults.json`, in which it is kept how the double was started and every byte it received.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// The arguments that MiniMax Code would get.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
 
@@ -166,6 +179,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let program = Script::read(&args.script)?.child.context("the script has no child part")?;
             child::run(program, &args.args, args.keep.as_deref())
         }
+        Command::Mcode(args) => mcode::run(&args.args, args.folder.as_deref()),
         Command::Check(args) => {
             let CheckArgs { endpoint, workspace, harness, model, provider_port } = args;
             let workspace = workspace.canonicalize().with_context(|| format!("find {}", workspace.display()))?;

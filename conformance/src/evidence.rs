@@ -1,5 +1,5 @@
-//! What proves a declaration (R-CAP-3): each capability names a scenario, which must exist, and must have passed with the real Harness. Which rules were
-//! shown is told beside it.
+//! What proves a declaration (R-CAP-3): each capability names a scenario, which must exist, and must have passed with the real Harness, or with the double
+//! of one that cannot be installed. Which rules were shown is told beside it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,6 +28,9 @@ pub struct Outcome {
     pub bridge: Option<String>,
     /// Whether the real Harness ran, and no fault child in its place.
     pub real: bool,
+    /// Whether the double ran of a Harness that cannot be installed: the only proof that there can be of it.
+    #[serde(default)]
+    pub double: bool,
     /// The placements under which it bound Sessions.
     pub placements: Vec<String>,
     /// What it needs and the Harness does not declare: capabilities under placements. Then nothing else was checked.
@@ -43,10 +46,10 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the scenario ran with the real Harness of this kind under this placement, and passed.
+    /// Whether the scenario ran with the real Harness of this kind, or with the double that there is instead, under this placement, and passed.
     fn proves(&self, kind: &str, placement: &str) -> bool {
         let ran = self.placements.iter().any(|bound| bound == placement);
-        ran && self.harness == kind && self.real && self.passed && self.not_declared.is_empty()
+        ran && self.harness == kind && (self.real || self.double) && self.passed && self.not_declared.is_empty()
     }
 }
 
@@ -162,6 +165,8 @@ mod tests {
         assert_eq!(ran(&[outcome("b", "x", true), outcome("b", "y", true)]), 1);
         let faked = Outcome { real: false, ..outcome("b", "y", true) };
         assert_eq!(ran(&[outcome("a", "x", true), faked]), 1);
+        let double = Outcome { real: false, double: true, ..outcome("b", "y", true) };
+        assert_eq!(ran(&[outcome("a", "x", true), double]), 0);
         let of_another = Outcome { harness: "claude_code".into(), ..outcome("b", "y", true) };
         assert_eq!(ran(&[outcome("a", "x", true), of_another]), 1);
         let idle = Outcome { not_declared: vec!["usage under workspace".into()], ..outcome("b", "y", true) };

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod evidence;
 pub mod fault;
 pub mod ledger;
+pub mod mcode;
 pub mod mcp;
 pub mod provider;
 pub mod proxy;

@@ -13,6 +13,9 @@ const PLACEMENTS: [&str; 2] = ["none", "workspace"];
 /// The scenario bound no Session.
 const NOTHING_BOUND: &str = "·";
 
+/// The scenario is not written for the Harness.
+const NOT_WRITTEN: &str = "-";
+
 /// What is wrong with a run: scenarios that failed, scenarios for every Harness that ran with some of them only, and scenarios that do not say
 /// why one is enough.
 #[must_use]
@@ -24,12 +27,18 @@ pub fn complaints(outcomes: &[Outcome]) -> Vec<String> {
     });
     let absent = by_name(outcomes, |outcome| outcome.for_each).into_iter().flat_map(|(name, of)| {
         let ran: BTreeSet<_> = of.iter().map(|outcome| &*outcome.harness).collect();
-        let missing = Harness::ALL.into_iter().filter(move |harness| !ran.contains(harness.kind()));
+        let missing = written_for(&of).iter().filter(move |harness| !ran.contains(harness.kind()));
         missing.map(move |harness| format!("not run: {name} of {}", harness.kind()))
     });
     let unreasoned = by_name(outcomes, |outcome| !outcome.for_each && why(outcome).is_none());
     let unreasoned = unreasoned.into_keys().map(|name| format!("without a reason for one Harness: {name}"));
     failed.chain(absent).chain(unreasoned).collect()
+}
+
+/// The Harnesses that a scenario of these outcomes is written for: one that ran with one that speaks ACP is for every one.
+fn written_for(outcomes: &[&Outcome]) -> &'static [Harness] {
+    let every = outcomes.iter().any(|outcome| Harness::ACP.iter().any(|harness| harness.kind() == outcome.harness));
+    if every { &Harness::EVERY } else { &Harness::ALL }
 }
 
 /// Why a scenario runs with one Harness, or with none of its own.
@@ -46,7 +55,8 @@ pub fn page(outcomes: &[Outcome]) -> String {
         "# Conformance report\n\n\
          Written by `runtime-bridge-conformance report` from a whole run of `scripts/test`, with the real Harnesses that\n\
          `scripts/install-harnesses` brings and the bundled model provider. `scripts/test` says where it sees another one.\n"
-            .to_owned(),
+            .to_owned()
+            + told_of_acp(outcomes),
         for_each(outcomes),
         of_one(outcomes),
         of_the_bridge(outcomes),
@@ -71,19 +81,42 @@ fn is_of_one(outcome: &Outcome) -> bool {
     !outcome.for_each && outcome.only.is_some()
 }
 
+/// What a reader has to know of the columns that are not there without a scenario for every Harness.
+fn told_of_acp(outcomes: &[Outcome]) -> &'static str {
+    if columns(outcomes).len() == Harness::ALL.len() {
+        return "";
+    }
+    "\nMiniMax Code cannot be installed here: what stands for it is a double, written from what is known of it, so its column\n\
+     shows the bridge and not the Harness.\n"
+}
+
+/// The Harnesses that have columns: those for every scenario, and all where a scenario ran with one that speaks ACP.
+fn columns(outcomes: &[Outcome]) -> &'static [Harness] {
+    written_for(&outcomes.iter().filter(|outcome| outcome.for_each).collect::<Vec<_>>())
+}
+
 fn for_each(outcomes: &[Outcome]) -> String {
     let mut page = "## Every Harness\n\n\
         These are written once and run with each Harness. `not declared`: the scenario needs a capability that the Harness\n\
         does not have there, which is named below. A point: the scenario binds no Session under that placement.\n\n"
         .to_owned();
-    let columns = || Harness::ALL.into_iter().flat_map(|harness| PLACEMENTS.map(|placement| (harness, placement)));
+    let harnesses = columns(outcomes);
+    if harnesses.len() > Harness::ALL.len() {
+        page += "A dash: the scenario is not written for the Harness.\n\n";
+    }
+    let columns = || harnesses.iter().flat_map(|&harness| PLACEMENTS.map(|placement| (harness, placement)));
     let titles: Vec<_> = columns().map(|(harness, placement)| format!("{}, {placement}", harness.title())).collect();
     line(&mut page, &format!("| scenario | {} |", titles.join(" | ")));
     line(&mut page, &format!("| --- |{}", " --- |".repeat(titles.len())));
     let mut reasons = Vec::new();
     for (name, of) in by_name(outcomes, |outcome| outcome.for_each) {
         let find = |harness: Harness| of.iter().copied().find(|outcome| outcome.harness == harness.kind());
-        let cells: Vec<_> = columns().map(|(harness, placement)| cell(find(harness), placement)).collect();
+        let written = written_for(&of);
+        let cell = |(harness, placement)| match written.contains(&harness) {
+            true => cell(find(harness), placement),
+            false => NOT_WRITTEN,
+        };
+        let cells: Vec<_> = columns().map(cell).collect();
         line(&mut page, &format!("| {name} | {} |", cells.join(" | ")));
         reasons.extend(of.iter().filter(|outcome| !outcome.not_declared.is_empty()).map(|outcome| {
             format!("- {name}, {}: {} is not declared", outcome.harness, outcome.not_declared.join(", "))
@@ -132,6 +165,7 @@ fn of_the_bridge(outcomes: &[Outcome]) -> String {
             let with = match (outcome.all, outcome.real) {
                 (true, _) => &*Harness::ALL.map(Harness::kind).join(", "),
                 (false, true) => &*outcome.harness,
+                (false, false) if outcome.double => &*outcome.harness,
                 (false, false) => "a fault child",
             };
             let why = why(outcome).unwrap_or_default();
@@ -186,6 +220,25 @@ mod tests {
         assert!(page.contains("| turns::b | not declared | · | FAIL | FAIL |"), "{page}");
         assert!(page.contains("- turns::b, codex: steering under none is not declared"), "{page}");
         assert_eq!(complaints(&outcomes), ["failed: turns::b of claude_code: x"]);
+    }
+
+    #[test]
+    fn harnesses_that_speak_acp_have_columns_where_a_scenario_is_written_for_them() {
+        let both = |name: &str| ["codex", "claude_code"].map(|harness| outcome(name, harness, &["workspace"]));
+        let acp = ["minimax_code", "opencode"].map(|harness| outcome("a", harness, &["workspace"]));
+        let outcomes = [&both("a")[..], &both("b"), &acp].concat();
+        let page = super::page(&outcomes);
+        assert!(
+            page.contains("| MiniMax Code (fake), none | MiniMax Code (fake), workspace | opencode (ACP), none |"),
+            "{page}"
+        );
+        assert!(page.contains("| turns::a | · | pass | · | pass | · | pass | · | pass |"), "{page}");
+        assert!(page.contains("| turns::b | · | pass | · | pass | - | - | - | - |"), "{page}");
+        assert!(page.contains("a double"), "{page}");
+        assert_eq!(complaints(&outcomes), [""; 0]);
+        assert_eq!(complaints(&outcomes[..5]), ["not run: turns::a of opencode"]);
+        let page = super::page(&both("a"));
+        assert!(!page.contains("double") && !page.contains("opencode"), "{page}");
     }
 
     #[test]

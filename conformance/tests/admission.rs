@@ -107,6 +107,7 @@ impl Case {
             Harness::Codex if placement == "workspace" => (&self.codex_workspace, &self.codex),
             Harness::Codex => (&None, &self.codex),
             Harness::ClaudeCode => (&None, &self.claude_code),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         let of_placement = if placement == "none" { &self.none } else { &self.workspace };
         Some([of_both, of_kind, of_placement].into_iter().flatten().next().unwrap_or(&self.session))

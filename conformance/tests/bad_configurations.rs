@@ -295,7 +295,8 @@ fn a_provider_of_the_operator_is_named(harness: Harness) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let protocol = match harness {
         Harness::Codex => "responses",
-        Harness::ClaudeCode => "messages",
+        Harness::ClaudeCode | Harness::MinimaxCode => "messages",
+        Harness::Opencode => "chat_completions",
     };
     let more = format!(
         "[providers.house]\nprotocol = \"{protocol}\"\nbase_url = \"{{provider}}\"\nkey_file = {file:?}\n\

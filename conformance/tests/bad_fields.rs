@@ -90,7 +90,7 @@ fn unknown_enums_and_unset_choices_are_refused() {
             let refused = refusal(prepare(&|c| c.placement = placement).await, Reason::InvalidRequest);
             refused.at("configuration.placement").says("WORKSPACE");
         }
-        for protocol in [0, 3, -1] {
+        for protocol in [0, 4, -1] {
             let provider =
                 v1::ModelProvider { protocol, base_url: "https://example.com/v1".into(), token_limits: None };
             let provider = v1::execution_configuration::Provider::ModelProvider(provider);

@@ -116,6 +116,7 @@ fn a_workspace_that_disappears_takes_no_turn_with_it(harness: Harness) {
         let (place, told) = match harness {
             Harness::Codex => (directory.clone(), seen.tool_output()?),
             Harness::ClaudeCode => (rig.place().state().canonicalize()?.join("sessions"), seen.tool_output()?),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         assert!(told.starts_with(&*place.to_string_lossy()), "{told}");
         assert_eq!(fs::read_to_string(directory.join("back.txt"))?, "back\n");

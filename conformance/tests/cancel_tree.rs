@@ -143,6 +143,7 @@ fn nothing_that_a_command_left_outlives_its_turn(harness: Harness) {
         let stay: &[_] = match harness {
             Harness::Codex => &["sleep 7122", "sleep 7123"],
             Harness::ClaudeCode => &["sleep 7121", "sleep 7122", "sleep 7123", "sleep 7124"],
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         for command in stay {
             rig.wait_for_process(|process| process.command == *command).await?;

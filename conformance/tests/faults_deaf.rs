@@ -180,6 +180,7 @@ fn questions_of_one_that_reads_no_answers_take_bounded_memory(harness: Harness) 
         Harness::ClaudeCode => {
             json!({"type": "control_request", "request_id": "q${round}", "request": {"subtype": "foo_bar"}})
         }
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let asks = Repeat { times: QUESTIONS, steps: vec![Step::Line(to_raw_value(&question).unwrap())] };
     let steps = [Step::Repeat(asks), Step::IgnoreTerm, Step::Hang];

@@ -196,6 +196,7 @@ fn an_end_behind_the_native_end_keeps_it(harness: Harness) {
         }
         Harness::ClaudeCode => vec![json!({"type": "result", "subtype": "success", "is_error": false,
             "stop_reason": "end_turn", "terminal_reason": "completed", "session_id": "${session}"})],
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let lines = end.iter().map(|line| Step::Line(to_raw_value(line).unwrap()));
     let steps: Vec<_> = lines.chain([Step::Die(Signal::Kill)]).collect();

@@ -61,6 +61,7 @@ fn misshapen(harness: Harness) -> [&'static str; 3] {
             "{\"type\":\"control_response\",\"response\":{\"subtype\":\"success\",\"request_id\":\"99\"}}\n{\"type\":\"control_response\"}\n{\"type\":\"control_request\"}\n",
             "{\"type\":\"stream_event\",\"event\":{\"type\":\"content_block_start\",\"index\":-1}}\n{\"type\":\"stream_event\"}\n{\"type\":\"command_lifecycle\",\"command_uuid\":1}\n",
         ],
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 
@@ -121,6 +122,7 @@ fn unknown_messages_are_skipped_and_unknown_requests_are_answered(harness: Harne
             let (id, refusal) = match harness {
                 Harness::Codex => ("\"id\":900", "-32601"),
                 Harness::ClaudeCode => ("\"request_id\":\"900\"", "not supported"),
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             };
             let received = child.wait_for_received(child.last(harness)?.pid, id).await?;
             let answer = received.lines().find(|line| line.contains(id)).context("no answer")?;

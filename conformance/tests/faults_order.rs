@@ -103,6 +103,7 @@ fn answers(child: &FaultChild, harness: Harness) -> anyhow::Result<Vec<Value>> {
             let answer = |line: Value| line.pointer("/response/response/mcp_response").cloned();
             lines.into_iter().filter_map(answer).collect()
         }
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     })
 }
 
@@ -197,6 +198,7 @@ fn late_and_foreign_messages_reach_no_turn(harness: Harness) {
             let steps = match harness {
                 Harness::Codex => strange_of_codex(place),
                 Harness::ClaudeCode => strange_of_claude(place),
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             };
             let (session, ready) = prepared(rig, &child, harness.with_steps(place, &steps)).await?;
             let mut ready = Some(ready);
@@ -231,6 +233,7 @@ fn the_start_may_be_told_before_it_is_answered(harness: Harness) {
     let (answer, start): (fn(&Step) -> bool, &[&str]) = match harness {
         Harness::Codex => (|step| matches!(step, Step::Result(_)), &["turn/started"]),
         Harness::ClaudeCode => (|step| has(step, &["command_lifecycle", "queued"]), &["command_lifecycle", "started"]),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let mut program = harness.healthy();
     let turn = turn_of(harness, &mut program).unwrap();
@@ -258,6 +261,7 @@ fn a_call_that_is_asked_twice_is_one_call(harness: Harness) {
         Harness::Codex => line(&json!({"id": id, "method": "item/tool/call", "params": {"threadId": "${thread}",
                 "turnId": "${turn}", "callId": call, "namespace": null, "tool": tool, "arguments": arguments}})),
         Harness::ClaudeCode => claude::call(id, call, tool, &arguments.to_string()),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let same = json!({"q": "life"});
     let steps = [
@@ -286,6 +290,7 @@ fn a_call_that_is_asked_twice_is_one_call(harness: Harness) {
         match harness {
             Harness::Codex => assert_eq!(of(0)["result"]["success"], true),
             Harness::ClaudeCode => assert_eq!(of(0)["result"]["isError"], false),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         }
         assert_eq!(of(41)["result"], of(0)["result"], "the same question has the same answer");
         for refused in [42, 43, 44] {
@@ -355,6 +360,7 @@ fn an_answer_that_comes_back_as_something_else_is_unconfirmed(harness: Harness) 
                 json!({"type": "tool_result", "tool_use_id": "call_1", "content": content, "is_error": !success});
             vec![said("${session}", Value::Null, "user", json!({"message": {"role": "user", "content": [result]}}))]
         }
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let (part, image): (fn(&str) -> Value, Value) = match harness {
         Harness::Codex => {
@@ -364,6 +370,7 @@ fn an_answer_that_comes_back_as_something_else_is_unconfirmed(harness: Harness) 
             |text| json!([{"type": "text", "text": text}]),
             json!([{"type": "image", "source": {"media_type": "image/png", "data": "42"}}]),
         ),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let cases = [
         shown(part("41"), true),
@@ -422,6 +429,7 @@ fn a_turn_that_ends_without_the_evidence_of_a_result_failed(harness: Harness) {
     let evidence: &[&str] = match harness {
         Harness::Codex => &["item/completed", "dynamicToolCall"],
         Harness::ClaudeCode => &["tool_result", "call_1"],
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     turn_of(harness, &mut program).unwrap().retain(|step| !has(step, evidence));
     scenario("fault_silent_result", &["R-FN-6"], Setup::child_of(harness), async |rig| {
@@ -449,6 +457,7 @@ fn an_interrupt_that_nobody_asked_for_is_a_broken_protocol(harness: Harness) {
             ),
             said("${session}", Value::Null, "system", json!({"subtype": "session_state_changed", "state": "idle"})),
         ],
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     scenario("fault_self_interrupt", &["R-CAN-6", "R-EVT-2", "R-EVT-3"], Setup::child_of(harness), async |rig| {
         let child = rig.child.clone().context("a child")?;

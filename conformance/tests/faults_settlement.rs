@@ -89,6 +89,7 @@ fn interrupt_then_end(harness: Harness) -> Vec<Step> {
             steps.push(Step::Line(to_raw_value(&end).unwrap_or_default()));
         }
         Harness::ClaudeCode => steps.extend(claude::end()),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
     steps.push(Step::Read(Read { method: Some("exit".into()), answer_to: None }));
     steps
@@ -163,6 +164,7 @@ fn a_cancel_before_the_native_turn_has_started_is_held_and_not_lost(harness: Har
     let (method, start, interrupt) = match harness {
         Harness::Codex => ("turn/start", "turn/started", r#""turn/interrupt""#),
         Harness::ClaudeCode => ("user", "running", r#""subtype":"interrupt""#),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let turn = program.rules.iter_mut().find(|rule| rule.method == method).unwrap();
     let begun = |step: &Step| matches!(step, Step::Line(line) if line.get().contains(start));

@@ -30,6 +30,7 @@ fn opens(harness: Harness) -> &'static str {
     match harness {
         Harness::Codex => "session",
         Harness::ClaudeCode => "initialize",
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 
@@ -232,6 +233,7 @@ fn wrong_answers(harness: Harness) -> Vec<(Value, &'static str)> {
                 "claude refused: No conversation found",
             ),
         ],
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 

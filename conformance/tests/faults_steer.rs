@@ -53,6 +53,7 @@ fn asked(child: &FaultChild, harness: Harness) -> anyhow::Result<usize> {
         Harness::Codex => (r#""method":"turn/steer""#, 0),
         // The input of the Turn itself is asked for in the same way.
         Harness::ClaudeCode => (r#""type":"user""#, 1),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let received = String::from_utf8(child.received(child.last(harness)?.pid)?)?;
     Ok(received.lines().filter(|text| text.contains(line)).count() - first)
@@ -114,6 +115,7 @@ fn an_input_that_the_harness_refuses_is_refused_while_the_turn_goes_on(harness: 
                 let at_once = json!([read, lifecycle(uuid(), "cancelled")]);
                 vec![(queued, Reason::TurnEnded), (at_once, Reason::TurnEnded)]
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         for (steps, reason) in cases {
             let message = steps.to_string();
@@ -152,6 +154,7 @@ fn an_input_whose_evidence_cannot_be_read_is_not_called_refused(harness: Harness
                 assert_eq!(code, Some(v1::FailureCode::HarnessProtocolError), "{:?}", seen.end());
                 (session, seen)
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         let unknown = seen.kinds().filter(|kind| matches!(kind, Kind::InputOutcomeUnknown(_))).count();
         assert_eq!(unknown, 1, "{:?}", seen.story());

@@ -70,6 +70,7 @@ fn a_disposition_has_its_text_and_stands_among_the_tool_errors(harness: Harness)
                     (false, _) => json!(text),
                     (true, Harness::Codex) => json!([part(text), part("it is closed")]),
                     (true, Harness::ClaudeCode) => json!(format!("{text}\nit is closed")),
+                    (_, Harness::MinimaxCode | Harness::Opencode) => harness.has_nothing_here(),
                 };
                 assert_eq!(request.output(&ids[n]), Some(want));
             }
@@ -145,6 +146,7 @@ fn images_of_a_result_are_what_the_model_sees(harness: Harness) {
             let failure = match harness {
                 Harness::Codex => &["The function failed.", RED_PNG_URL, "boom"][..],
                 Harness::ClaudeCode => &["boom"],
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             };
             assert_eq!(shown("c1"), failure);
             let receipts: Vec<_> = seen.kinds().filter_map(applied).map(|one| (one.call_id, one.success)).collect();

@@ -108,7 +108,8 @@ fn a_redirect_is_not_followed(harness: Harness) {
 fn a_provider_of_the_operator_needs_no_other_leave(harness: Harness) {
     let protocol = match harness {
         Harness::Codex => "responses",
-        Harness::ClaudeCode => "messages",
+        Harness::ClaudeCode | Harness::MinimaxCode => "messages",
+        Harness::Opencode => "chat_completions",
     };
     let more = format!("allow_origins = []\n[providers.house]\nprotocol = \"{protocol}\"\nbase_url = \"{{provider}}\"");
     let setup = Setup::outer().of(harness).with(&more);

@@ -38,6 +38,7 @@ fn behind_the_end(harness: Harness) -> Value {
             ],
             json!({"type": "ping"}),
         ),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let all: String = end.iter().chain([&more]).map(|event| format!("data: {event}\n\n")).collect();
     json!([{"text": {"chunks": ["at the end"]}}, {"raw": all}, "close"])

@@ -144,6 +144,7 @@ async fn wait_for_the_history(rig: &Rig) -> anyhow::Result<()> {
     rig.wait_for_history(match rig.kind() {
         Harness::Codex => "task_complete",
         Harness::ClaudeCode => r#""stop_reason":"end_turn""#,
+        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
     })
     .await
 }
@@ -330,6 +331,7 @@ fn after_a_kill_of_the_daemon_the_session_goes_on_and_links_are_not_followed(har
         let own = match harness {
             Harness::Codex => home.join("codex"),
             Harness::ClaudeCode => home.join("claude"),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         let files = ["config.toml.new", "file"].map(|name| own.join(name));
         for (target, link) in [(kept.join("file"), &files[0]), (kept.join("file"), &files[1])]

@@ -35,6 +35,7 @@ fn a_server_is_there_beside_all_controls(harness: Harness) {
                 let answer = json!({"calls": [call("StructuredOutput", "c-answer", &answer)]});
                 (deferring(&["find"], configuration), vec![search], "mcp__functions__find", answer)
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         let searches = before.len();
         let both = [call("tickets.echo", "c-echo", &json!({"text": "one"})), call(find, "c-find", &json!({}))];

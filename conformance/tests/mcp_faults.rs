@@ -132,6 +132,7 @@ fn large_lists_and_answers_pass(harness: Harness) {
     let most = match harness {
         Harness::Codex => 2000,
         Harness::ClaudeCode => 3000,
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     };
     let more: Vec<String> = (0..most).map(|number| format!("tool_{number}")).collect();
     let script = Script { more, page: Some(500), json: true, ..Script::default() };
@@ -206,6 +207,7 @@ fn nobody_is_asked_by_a_server(harness: Harness) {
         let told = match harness {
             Harness::Codex => 0,
             Harness::ClaudeCode => 1,
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         assert_eq!(seen.notices("request_declined").len(), told, "{:#?}", seen.events);
         Ok(())

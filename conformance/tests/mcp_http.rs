@@ -35,7 +35,7 @@ fn echoes(text: &str) -> String {
 /// The tools of the server that the model knows of: Claude Code has it search for them.
 fn known_of(harness: Harness, request: &Recorded) -> Vec<String> {
     match harness {
-        Harness::Codex => called_by(request, LABEL),
+        Harness::Codex | Harness::MinimaxCode | Harness::Opencode => called_by(request, LABEL),
         Harness::ClaudeCode => {
             let prefix = format!("mcp__{LABEL}__");
             let announced = request.announced();
@@ -239,6 +239,7 @@ fn without_a_workspace_servers_of_the_service_are_there(harness: Harness) {
                 ["list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource", "web_search"]
             ),
             Harness::ClaudeCode => assert_eq!(others, [""; 0]),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         }
         Ok(())
     });

@@ -36,6 +36,7 @@ fn retries_that_take_too_long_end_as_what_they_failed_of(harness: Harness) {
         let (times, headers) = match harness {
             Harness::Codex => (1, r#"{"retry-after": "3600"}"#),
             Harness::ClaudeCode => (5, "{}"),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         rig.provider.script(&format!(
             r#"[{{"match": "once", "play": [{{"http": {{"status": 503}}}}]}}, {{"match": "once", "play": [{{"text": {{"chunks": ["Fine."]}}}}]}},

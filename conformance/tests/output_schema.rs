@@ -56,6 +56,7 @@ fn answers(harness: Harness, answer: &str) -> String {
             let call = serde_json::json!({"name": "StructuredOutput", "arguments": answer});
             serde_json::json!({"play": [{"calls": [call]}]}).to_string()
         }
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 
@@ -75,6 +76,7 @@ fn every_request_of_every_turn_asks_for_the_schema_byte_for_byte(harness: Harnes
             let (schema, answer) = match harness {
                 Harness::Codex => (SCHEMA, r#"{"z": 1.5, "a": "é"}"#),
                 Harness::ClaudeCode => (PLAIN_SCHEMA, r#"{"z":1.5,"a":"é"}"#),
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             };
             let call = r#"{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]}"#;
             rig.provider.script(&format!("[{call}, {0}, {0}, {0}]", answers(harness, answer)))?;

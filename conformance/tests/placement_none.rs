@@ -59,6 +59,7 @@ fn some_models(harness: Harness) -> &'static [&'static str] {
     match harness {
         Harness::Codex => &MODELS,
         Harness::ClaudeCode => &["claude-sonnet-4-5", "claude-opus-5-5", "private-model"],
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 
@@ -202,6 +203,7 @@ fn tried(harness: Harness) -> &'static [&'static str] {
     match harness {
         Harness::Codex => &["gpt-5.5", "gpt-6.2-sol", "private-model"],
         Harness::ClaudeCode => some_models(harness),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 
@@ -228,6 +230,7 @@ fn asks_for_everything(rig: &Rig) -> anyhow::Result<()> {
     let unasked = match rig.kind() {
         Harness::Codex => UNASKED,
         Harness::ClaudeCode => UNASKED_OF_CLAUDE,
+        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
     };
     let unasked = unasked.replace("WORK", rig.workspace().to_str().context("a path that is no text")?);
     let play = format!(r#"[{{"play": [{unasked}]}}, {{"play": [{{"text": {{"chunks": ["Nothing."]}}}}]}}]"#);
@@ -242,6 +245,7 @@ fn all_refused(rig: &Rig, seen: &Observed) -> anyhow::Result<()> {
         let refused = match rig.kind() {
             Harness::Codex => "unsupported",
             Harness::ClaudeCode => "No such tool available",
+            Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
         };
         anyhow::ensure!(output.contains(refused), "{call}: {output}");
     }
@@ -252,6 +256,7 @@ fn all_refused(rig: &Rig, seen: &Observed) -> anyhow::Result<()> {
     match rig.kind() {
         Harness::Codex => anyhow::ensure!(tools.is_empty(), "{tools:?}"),
         Harness::ClaudeCode => anyhow::ensure!(tools.iter().find(ran).is_none(), "{tools:?}"),
+        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
     }
     nothing_is_there(rig)
 }
@@ -287,6 +292,7 @@ fn functions_are_answered_side_by_side(harness: Harness) {
             let models: &[&str] = match harness {
                 Harness::Codex => &["gpt-5.5", "gpt-6.2-sol"],
                 Harness::ClaudeCode => &["claude-sonnet-4-5", "claude-opus-5-5"],
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             };
             for &model in models {
                 rig.provider.script(
@@ -401,6 +407,7 @@ fn an_input_is_added_to_a_turn_that_runs(harness: Harness) {
                     seen.until(&mut events, |kind| matches!(kind, Kind::MessageDelta(_)).then_some(())).await?;
                     (events, seen)
                 }
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             };
             rig.provider.script(r#"[{"match": "turn left", "play": [{"text": {"chunks": ["Left it is."]}}]}]"#)?;
             session.steer("t-1", "i-1", text_input("turn left")).await?;

@@ -54,7 +54,7 @@ fn run(name: &str, seed: Option<u64>) -> Left {
     scenario(name, &["R-API-8", "R-API-6", "R-DUR-1"], Setup::outer().bridge(OWN), async |rig| {
         rig.provider.script(SCRIPT)?;
         let mut core = Core { client: rig.client().await?, chance: seed.map(Chance), resets: 0, made: BTreeSet::new() };
-        core.work(rig).await.with_context(|| format!("after {} resets", core.resets))?;
+        Box::pin(core.work(rig)).await.with_context(|| format!("after {} resets", core.resets))?;
         let unmade: Vec<_> = unary()?.into_iter().filter(|name| !core.made.contains(&**name)).collect();
         anyhow::ensure!(unmade.is_empty(), "calls that are never reset: {unmade:?}");
         left.resets = core.resets;

@@ -55,6 +55,7 @@ fn told<'a>(harness: Harness, all: &[&'a str]) -> Vec<&'a str> {
     match harness {
         Harness::Codex => all.to_vec(),
         Harness::ClaudeCode => all.last().copied().into_iter().collect(),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 

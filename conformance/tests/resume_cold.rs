@@ -35,6 +35,7 @@ async fn first_turn(rig: &Rig, session: &Session) -> anyhow::Result<String> {
     rig.wait_for_history(match rig.kind() {
         Harness::Codex => "task_complete",
         Harness::ClaudeCode => r#""stop_reason":"end_turn""#,
+        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
     })
     .await?;
     seen.native_session()
@@ -188,6 +189,7 @@ fn after_a_kill_of_the_harness_the_session_goes_on(harness: Harness) {
             rig.wait_for_history(match harness {
                 Harness::Codex => r#""last_agent_message":"said again""#,
                 Harness::ClaudeCode => r#""text":"said again""#,
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             })
             .await?;
             rig.harness()?.signal(Signal::KILL)?;

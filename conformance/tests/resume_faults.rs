@@ -46,6 +46,7 @@ async fn write_history(rig: &Rig, session: &Session, turn_id: &str) -> anyhow::R
                 json!({"type": "assistant", "message": message}),
             ]
         }
+        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
     };
     add_history(rig, &native.session_id, &end)?;
     Ok(native.session_id)
@@ -66,6 +67,7 @@ fn add_history(rig: &Rig, conversation: &str, rows: &[Value]) -> anyhow::Result<
             format!("{conversation}.jsonl"),
             json!({"type": "queue-operation", "operation": "enqueue", "sessionId": conversation}),
         ),
+        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
     };
     fs::create_dir_all(&folder)?;
     let before = fs::read_to_string(folder.join(&name)).unwrap_or_else(|_| format!("{head}\n"));
@@ -79,6 +81,7 @@ async fn retire(rig: &Rig, session: &Session) -> anyhow::Result<()> {
     let error = match rig.kind() {
         Harness::Codex => json!({"code": -32600, "message": "not now"}),
         Harness::ClaudeCode => json!("not now"),
+        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
     };
     child.play(refusing(rig.kind(), error)?)?;
     refusal(session.prepare(rig.configuration(Vec::new()), Vec::new()).await, Reason::PreparationFailed);
@@ -177,6 +180,7 @@ fn a_resume_that_is_refused_or_goes_elsewhere_loses_nothing(harness: Harness) {
             let error = match harness {
                 Harness::Codex => json!({"code": -32600, "message": "failed to load configuration: no"}),
                 Harness::ClaudeCode => json!("No conversation found with that session ID"),
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             };
             let opens = if harness == Harness::Codex { "session" } else { "initialize" };
             let step = |value: Value| serde_json::from_value::<Step>(value);
@@ -263,6 +267,7 @@ fn a_turn_that_ran_without_a_word_has_left_a_history(harness: Harness) {
                 let id = args.iter().find_map(|arg| arg.strip_prefix("--session-id=")).context("no conversation")?;
                 id.to_owned()
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         add_history(rig, &native, &[])?;
         // It is there, so it is not replaced; what it was made with is known.

@@ -29,6 +29,7 @@ fn manner(harness: Harness) -> (bool, &'static str) {
     match harness {
         Harness::Codex => (true, "task_complete"),
         Harness::ClaudeCode => (false, r#""stop_reason":"end_turn""#),
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 

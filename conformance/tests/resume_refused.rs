@@ -131,6 +131,7 @@ fn a_damaged_history_is_not_gone_on_with(harness: Harness) {
             let cut = match harness {
                 Harness::Codex => whole.len() / 2,
                 Harness::ClaudeCode => whole.find(r#""type":"assistant""#).context("no answer")?,
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             };
             let mut damages = vec![
                 ("", "corrupt"),

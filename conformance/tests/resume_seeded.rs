@@ -18,6 +18,7 @@ fn rounds(harness: Harness) -> u64 {
     match harness {
         Harness::Codex => 6,
         Harness::ClaudeCode => 4,
+        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
     }
 }
 

@@ -185,8 +185,8 @@ echo "files: $(command grep -arl '{any}' "$HOME" "$TMPDIR" . "$CODEX_HOME" "$CLA
     fn provider(&mut self, rig: &Rig) {
         for request in rig.provider.requests() {
             let is_key = |name: &str| match rig.kind() {
-                Harness::Codex => name == "authorization",
-                Harness::ClaudeCode => name == "x-api-key",
+                Harness::Codex | Harness::Opencode => name == "authorization",
+                Harness::ClaudeCode | Harness::MinimaxCode => name == "x-api-key",
             };
             let (keys, headers): (Vec<_>, Vec<_>) = request.headers.iter().partition(|(name, _)| is_key(name));
             let rest = format!("{} {} {headers:?} {}", request.method, request.path, request.body);
@@ -261,7 +261,7 @@ echo "files: $(command grep -arl '{any}' "$HOME" "$TMPDIR" . "$CODEX_HOME" "$CLA
         let inside = ModelProvider {
             base_url: "http://10.0.0.1/v1".into(),
             protocol: rig.kind().model_protocol().into(),
-            token_limits: None,
+            token_limits: rig.kind().token_limits(),
         };
         let with_key = format!("{{\"unknown\": \"{key}\"}}");
         let changed = [
@@ -373,6 +373,7 @@ fn without_the_gateway_the_search_finds_the_key(harness: Harness) {
             Harness::ClaudeCode => {
                 matches!(find.kind, Hidden::Environ | Hidden::Event | Hidden::Request | Hidden::File)
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         let is_known = |find: &Find| is_known(find) || find.secret == MODEL && is_told(find);
         campaign.report(&format!("{} without the gateway", harness.title()), is_known);
@@ -385,6 +386,7 @@ fn without_the_gateway_the_search_finds_the_key(harness: Harness) {
                 // The model's own command finds it, too.
                 assert!(!campaign.tool.lines().any(|line| line == "all: 0"), "{}", campaign.tool);
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         }
         Ok(())
     });

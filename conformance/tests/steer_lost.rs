@@ -100,6 +100,7 @@ fn what_was_read_unseen_is_found_in_history(harness: Harness) {
         rig.wait_for_history(match harness {
             Harness::Codex => "task_complete",
             Harness::ClaudeCode => r#""stop_reason":"end_turn""#,
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         })
         .await?;
         killed(rig).await?;

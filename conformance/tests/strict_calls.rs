@@ -194,6 +194,7 @@ fn a_call_without_an_id_ends_the_turn(harness: Harness) {
         let nameless = match harness {
             Harness::Codex => json!({"type": "function_call", "id": "fc_1", "name": "lookup", "arguments": "{}"}),
             Harness::ClaudeCode => json!({"type": "tool_use", "name": "mcp__functions__lookup", "input": {}}),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         flawed(rig, &[call("alpha", "c1"), json!({"item": nameless})]).await
     });

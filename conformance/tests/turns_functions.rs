@@ -109,6 +109,7 @@ fn what_the_model_reads_is_the_stated_rendering(harness: Harness) {
                 let nothing = "(mcp__functions__lookup completed with no output)";
                 ("half\nboom".into(), [nothing.into(), nothing.into()])
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         let cases = [
             (result(true, None, Some(text_output("plain"))), "plain".into()),

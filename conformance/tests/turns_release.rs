@@ -25,6 +25,7 @@ fn a_release_settles_the_turn_that_runs(harness: Harness) {
         let (play, commands) = match harness {
             Harness::Codex => (format!("{call}, {shell}"), &["sleep 67", "sleep 68"][..]),
             Harness::ClaudeCode => (call.to_owned(), &[][..]),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         rig.provider.script(&format!(r#"[{{"play": [{play}]}}]"#))?;
         let session = rig.session().await?;

@@ -35,6 +35,7 @@ fn nobody_is_called_but_the_provider(harness: Harness) {
         let native = match harness {
             Harness::Codex => ["exec_command", "apply_patch", "web_search"],
             Harness::ClaudeCode => ["Bash", "Edit", "Read"],
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         for tool in native {
             assert!(tools.iter().any(|offered| offered == tool), "{tool} is not in {tools:?}");
@@ -44,6 +45,7 @@ fn nobody_is_called_but_the_provider(harness: Harness) {
             Harness::ClaudeCode => {
                 &["Agent", "Ask", "PlanMode", "Cron", "Schedule", "Workflow", "Monitor", "TaskStop", "SendMessage"]
             }
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         // Nor is it left for a search, which offers a tool by its name alone.
         let offered = [tools, requests[0].announced()].concat();

@@ -33,6 +33,7 @@ fn a_command_runs_in_the_workspace_and_its_output_is_whole(harness: Harness) {
         let (code, output) = match harness {
             Harness::Codex => (Some(0), output),
             Harness::ClaudeCode => (end.exit_code.filter(|code| *code == 0), output.trim_end().to_owned()),
+            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         assert_eq!((end.status(), end.exit_code), (v1::ToolStatus::Completed, code));
         assert_eq!(text(end.output.as_ref()), output);

@@ -79,7 +79,7 @@ async fn usable(client: &Client, harness: &str) -> anyhow::Result<Harness> {
     anyhow::ensure!(declared.available, "{harness} cannot be used: {}", declared.unavailable_reason);
     anyhow::ensure!(!declared.workspace.is_empty(), "{harness} does not run on a workspace");
     let spoken = declared.limits.unwrap_or_default().model_protocols;
-    let like = Harness::ALL.into_iter().find(|one| spoken.contains(&one.model_protocol().into()));
+    let like = Harness::EVERY.into_iter().find(|one| spoken.contains(&one.model_protocol().into()));
     like.with_context(|| format!("{harness} speaks no API that the bundled provider has"))
 }
 

@@ -1,4 +1,4 @@
-//! Where a Harness misbehaves, and how. The healthy program of each Harness answers the start, and plays the same Turn again and again: a message,
+//! Where a Harness of [`Harness::ALL`] misbehaves, and how; those that speak ACP have faults elsewhere. The healthy program of each answers the start, and plays the same Turn again and again: a message,
 //! a command with output, a final message. A fault stands *before* what the healthy program does at its place, so that one that ends the process
 //! replaces it and one that only disturbs is followed by it.
 
@@ -169,10 +169,12 @@ impl Fault {
             Self::SendsUnknownMessages => match harness {
                 Harness::Codex => codex::unknown_messages(),
                 Harness::ClaudeCode => claude::unknown_messages(),
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             },
             Self::Refuses => match harness {
                 Harness::Codex => vec![codex::refusal(), serve_on()],
                 Harness::ClaudeCode => vec![claude::refusal(), serve_on()],
+                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
             },
         }
     }
@@ -185,6 +187,7 @@ impl Harness {
         match self {
             Self::Codex => codex::healthy(),
             Self::ClaudeCode => claude::healthy(),
+            Self::MinimaxCode | Self::Opencode => self.has_nothing_here(),
         }
     }
 
@@ -194,6 +197,7 @@ impl Harness {
         match self {
             Self::Codex => codex::calling(arguments),
             Self::ClaudeCode => claude::calling(arguments),
+            Self::MinimaxCode | Self::Opencode => self.has_nothing_here(),
         }
     }
 
@@ -209,6 +213,7 @@ impl Harness {
         match self {
             Self::Codex => codex::with_steps(place, steps),
             Self::ClaudeCode => claude::with_steps(place, steps),
+            Self::MinimaxCode | Self::Opencode => self.has_nothing_here(),
         }
     }
 
@@ -218,6 +223,7 @@ impl Harness {
         match self {
             Self::Codex => codex::delta("msg_1", text),
             Self::ClaudeCode => claude::delta(text),
+            Self::MinimaxCode | Self::Opencode => self.has_nothing_here(),
         }
     }
 
@@ -239,6 +245,7 @@ impl Harness {
         match self {
             Self::Codex => r#"{"method":"turn/comp"#,
             Self::ClaudeCode => r#"{"type":"result","subtype":"succ"#,
+            Self::MinimaxCode | Self::Opencode => self.has_nothing_here(),
         }
     }
 
@@ -248,6 +255,7 @@ impl Harness {
         let (method, answer) = match self {
             Self::Codex => ("turn/interrupt", codex::interrupt_taken()),
             Self::ClaudeCode => ("interrupt", claude::interrupt_taken()),
+            Self::MinimaxCode | Self::Opencode => self.has_nothing_here(),
         };
         vec![Step::Read(Read { method: Some(method.into()), answer_to: None }), answer]
     }

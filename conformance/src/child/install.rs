@@ -104,17 +104,7 @@ impl FaultChild {
     /// # Errors
     /// When the folder cannot be read.
     pub fn starts(&self) -> anyhow::Result<Vec<Start>> {
-        let mut starts = Vec::new();
-        for entry in fs::read_dir(self.kept())? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                let at = fs::metadata(&path)?.modified()?;
-                starts.push((at, serde_json::from_slice::<Start>(&fs::read(path)?)?));
-            }
-        }
-        // Process ids begin anew when they have come to their end, so the later one may be the lower one.
-        starts.sort_by_key(|(at, start)| (*at, start.pid));
-        Ok(starts.into_iter().map(|(_, start)| start).collect())
+        starts_in(&self.kept())
     }
 
     /// The start of the last child that plays a conversation of this Harness.
@@ -170,6 +160,21 @@ impl FaultChild {
     fn kept(&self) -> PathBuf {
         self.dir.join("kept")
     }
+}
+
+/// All starts that were kept in a folder, in their order.
+pub(crate) fn starts_in(folder: &Path) -> anyhow::Result<Vec<Start>> {
+    let mut starts = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let at = fs::metadata(&path)?.modified()?;
+            starts.push((at, serde_json::from_slice::<Start>(&fs::read(path)?)?));
+        }
+    }
+    // Process ids begin anew when they have come to their end, so the later one may be the lower one.
+    starts.sort_by_key(|(at, start)| (*at, start.pid));
+    Ok(starts.into_iter().map(|(_, start)| start).collect())
 }
 
 /// A path as one word of a shell.

@@ -30,14 +30,14 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// An open folder, or none.
 #[derive(Debug)]
-pub(super) struct Keep {
+pub(crate) struct Keep {
     dir: Option<PathBuf>,
     stdin: Option<File>,
 }
 
 impl Keep {
     /// Opens the folder and writes how this process was started.
-    pub(super) fn open(dir: Option<&Path>, args: &[String]) -> anyhow::Result<Self> {
+    pub(crate) fn open(dir: Option<&Path>, args: &[String]) -> anyhow::Result<Self> {
         let Some(dir) = dir else { return Ok(Self { dir: None, stdin: None }) };
         for part in ["gates", "marks"] {
             fs::create_dir_all(dir.join(part)).with_context(|| format!("make {}/{part}", dir.display()))?;
@@ -58,7 +58,7 @@ impl Keep {
         Ok(Self { dir: Some(dir.to_owned()), stdin: Some(stdin) })
     }
 
-    pub(super) fn received(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn received(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.stdin.as_mut().map_or(Ok(()), |file| file.write_all(bytes)).context("keep standard input")
     }
 

@@ -17,6 +17,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 pub use install::FaultChild;
+pub(crate) use install::starts_in;
+pub(crate) use keep::Keep;
 pub use keep::Start;
 
 use crate::script::child::{Bytes, Program, Spawn, Step};
@@ -29,7 +31,7 @@ pub const VERSION_LINE: &str = "codex-cli 0.171.0\n";
 /// # Errors
 /// When the script cannot be performed: an unknown `${…}`, a pipe that broke, a folder that cannot be written.
 pub fn run(program: Program, args: &[String], keep: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let keep = keep::Keep::open(keep, args)?;
+    let keep = Keep::open(keep, args)?;
     let mut player = play::Player::new(program.rules, program.on_eof, args, keep);
     let command = program.commands.into_iter().find(|command| args.starts_with(&command.args));
     let halt = match command {

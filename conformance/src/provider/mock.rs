@@ -37,7 +37,7 @@ fn finish(request: &Request, text: &str) -> Vec<Action> {
     let Some(schema) = &request.schema else { return say(text) };
     let value = example(schema, DEPTH).to_string();
     match request.protocol {
-        Protocol::Responses => say(&value),
+        Protocol::Responses | Protocol::ChatCompletions => say(&value),
         Protocol::Messages => {
             vec![Action::Calls(vec![Call { name: "StructuredOutput".into(), arguments: value, ..Call::default() }])]
         }

@@ -1,5 +1,5 @@
-//! A fake of the OpenAI Responses API and of the Anthropic Messages API on loopback. It answers both by the same script,
-//! else as the mock; it records every request. It knows nothing of the bridge.
+//! A fake of the OpenAI Responses API, of the Anthropic Messages API and of the OpenAI Chat Completions API on loopback. It
+//! answers all of them by the same script, else as the mock; it records every request. It knows nothing of the bridge.
 
 mod body;
 mod events;
@@ -103,7 +103,7 @@ impl Provider {
             Some(_) => format!("https://{}:{}", tls::NAME, self.address.port()),
         };
         match protocol {
-            Protocol::Responses => format!("{origin}/v1"),
+            Protocol::Responses | Protocol::ChatCompletions => format!("{origin}/v1"),
             Protocol::Messages => origin,
         }
     }

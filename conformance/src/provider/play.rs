@@ -164,7 +164,7 @@ impl Stage<'_> {
 
     /// Makes the items of an action and sends their events; the delay stands before each event but an item's first and last.
     async fn add(&mut self, action: &Action, delay: Duration) -> Result<(), Stop> {
-        for mut item in self.response.items(self.items.len(), action) {
+        for mut item in self.response.items(&self.items, action) {
             let events = std::mem::take(&mut item.events);
             self.create().await?;
             self.items.push(item);

@@ -1,4 +1,4 @@
-//! Which of the two model APIs a request speaks.
+//! Which of the model APIs a request speaks.
 
 use serde_json::{Value, json};
 
@@ -13,13 +13,19 @@ pub enum Protocol {
     Responses,
     /// The Anthropic Messages API: `POST …/messages`.
     Messages,
+    /// The OpenAI Chat Completions API: `POST …/chat/completions`.
+    ChatCompletions,
 }
 
 impl Protocol {
     /// The API that a path belongs to, where it asks for a response of the model.
     pub(super) fn of(path: &str) -> Option<Self> {
         let path = plain(path);
-        let ends = [("/responses", Self::Responses), ("/messages", Self::Messages)];
+        let ends = [
+            ("/responses", Self::Responses),
+            ("/messages", Self::Messages),
+            ("/chat/completions", Self::ChatCompletions),
+        ];
         ends.into_iter().find(|(end, _)| path.ends_with(end)).map(|(_, protocol)| protocol)
     }
 
@@ -27,10 +33,10 @@ impl Protocol {
     pub(super) fn error_body(self, http: &Http) -> String {
         let message = http.message.as_deref();
         let body = match self {
-            Self::Responses => {
+            Self::Responses | Self::ChatCompletions => {
                 let kind = http.kind.as_deref().unwrap_or("server_error");
                 let message = message.unwrap_or("the script refuses");
-                json!({"error": {"message": message, "type": kind, "code": http.code, "param": null}})
+                openai_error(kind, message, http.code.as_deref())
             }
             Self::Messages => {
                 let kind = http.kind.as_deref().unwrap_or_else(|| error_kind(http.status));
@@ -49,6 +55,11 @@ pub(super) fn counts_tokens(path: &str) -> bool {
 
 fn plain(path: &str) -> &str {
     path.split('?').next().unwrap_or_default().trim_end_matches('/')
+}
+
+/// The error object of the APIs of OpenAI.
+pub(super) fn openai_error(kind: &str, message: &str, code: Option<&str>) -> Value {
+    json!({"error": {"message": message, "type": kind, "code": code, "param": null}})
 }
 
 /// The error object of the Messages API.
@@ -86,6 +97,7 @@ mod tests {
     fn a_path_tells_the_protocol() {
         assert_eq!(Protocol::of("/v1/responses"), Some(Protocol::Responses));
         assert_eq!(Protocol::of("/v1/messages?beta=true"), Some(Protocol::Messages));
+        assert_eq!(Protocol::of("/v1/chat/completions"), Some(Protocol::ChatCompletions));
         assert_eq!(Protocol::of("/v1/messages/count_tokens?beta=true"), None);
         assert!(counts_tokens("/v1/messages/count_tokens?beta=true"));
         assert!(!counts_tokens("/v1/messages"));
@@ -108,6 +120,8 @@ mod tests {
         }
         let long = Http { status: 400, code: Some("context_length_exceeded".into()), ..Http::default() };
         assert!(Protocol::Messages.error_body(&long).contains("prompt is too long"));
-        assert!(Protocol::Responses.error_body(&long).contains(r#""code":"context_length_exceeded""#));
+        for protocol in [Protocol::Responses, Protocol::ChatCompletions] {
+            assert!(protocol.error_body(&long).contains(r#""code":"context_length_exceeded""#));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What tests look for in a recorded request, whichever of the two APIs it speaks.
+//! What tests look for in a recorded request, whichever of the APIs it speaks.
 
 use serde_json::Value;
 
@@ -56,6 +56,7 @@ impl Recorded {
         match self.protocol().unwrap_or_default() {
             Protocol::Responses => super::request::responses::newest_input(&body),
             Protocol::Messages => super::request::messages::newest_input(&body),
+            Protocol::ChatCompletions => super::request::chat::newest_input(&body),
         }
     }
 
@@ -66,6 +67,7 @@ impl Recorded {
         match self.protocol().unwrap_or_default() {
             Protocol::Responses => body["input"].as_array().cloned().unwrap_or_default(),
             Protocol::Messages => super::request::messages::conversation(&body),
+            Protocol::ChatCompletions => super::request::chat::conversation(&body),
         }
     }
 
@@ -76,7 +78,7 @@ impl Recorded {
         self.output_of(call_id).map(|(content, _)| content)
     }
 
-    /// Whether the model is told by a mark of its own that a call failed; the Responses API has none.
+    /// Whether the model is told by a mark of its own that a call failed; only the Messages API has one.
     #[must_use]
     pub fn output_failed(&self, call_id: &str) -> Option<bool> {
         self.output_of(call_id).map(|(_, failed)| failed)

@@ -12,7 +12,7 @@ use tokio::time::{self, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::Place;
+use super::{Harness, Place};
 
 /// Between two looks at all processes.
 const LOOK: Duration = Duration::from_millis(5);
@@ -307,7 +307,7 @@ fn role(command: &str) -> String {
     let name = word.rsplit('/').next().unwrap_or_default();
     match name {
         "runtime-bridge-keeper" => "the keeper".to_owned(),
-        _ if command.contains(" app-server") || command.contains("stream-json") => "the Harness".to_owned(),
+        _ if Harness::EVERY.into_iter().any(|harness| harness.runs_as(command)) => "the Harness".to_owned(),
         name => format!("`{name}`"),
     }
 }

@@ -62,8 +62,7 @@ impl Config {
                 format!("allow_origins = {origins:?}\n")
             }
         };
-        // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
-        let program = |(harness, program): &(Harness, PathBuf)| format!("{} = {program:?}\n", harness.key());
+        let program = |(harness, program): &(Harness, PathBuf)| harness.settings(program);
         let programs: String = self.programs.iter().map(program).collect();
         format!(
             "state = {:?}\nsocket = {:?}\nworkspace_roots = {roots:?}\n{allowed}{isolation}{programs}{more}\n",

@@ -211,8 +211,11 @@ impl Rig {
 /// A Harness's bundled model on a workspace, with a provider at this address that speaks the API of the Harness.
 #[must_use]
 pub fn configuration(harness: Harness, base_url: &str, functions: Vec<v1::FunctionTool>) -> v1::ExecutionConfiguration {
-    let provider =
-        v1::ModelProvider { protocol: harness.model_protocol().into(), base_url: base_url.into(), token_limits: None };
+    let provider = v1::ModelProvider {
+        protocol: harness.model_protocol().into(),
+        base_url: base_url.into(),
+        token_limits: harness.token_limits(),
+    };
     v1::ExecutionConfiguration {
         harness: harness.kind().into(),
         placement: v1::Placement::Workspace.into(),

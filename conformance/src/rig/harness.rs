@@ -1,6 +1,6 @@
 //! The Harnesses that scenarios drive, and what each is called.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proto::v1;
 
@@ -15,16 +15,26 @@ pub enum Harness {
     Codex,
     /// Claude Code, through its stream of JSON lines.
     ClaudeCode,
+    /// MiniMax Code, through ACP: the double of it, since the real one cannot be installed.
+    MinimaxCode,
+    /// opencode, through ACP.
+    Opencode,
 }
 
 impl Harness {
-    /// All of them.
+    /// Those that every scenario is written for, each with a protocol of its own.
     pub const ALL: [Self; 2] = [Self::Codex, Self::ClaudeCode];
+
+    /// Those that speak ACP.
+    pub const ACP: [Self; 2] = [Self::MinimaxCode, Self::Opencode];
+
+    /// All there are.
+    pub const EVERY: [Self; 4] = [Self::Codex, Self::ClaudeCode, Self::MinimaxCode, Self::Opencode];
 
     /// The Harness that the protocol calls so.
     #[must_use]
     pub fn of_kind(kind: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|harness| harness.kind() == kind)
+        Self::EVERY.into_iter().find(|harness| harness.kind() == kind)
     }
 
     /// What the protocol calls it.
@@ -33,6 +43,8 @@ impl Harness {
         match self {
             Self::Codex => "codex",
             Self::ClaudeCode => "claude_code",
+            Self::MinimaxCode => "minimax_code",
+            Self::Opencode => "opencode",
         }
     }
 
@@ -42,6 +54,8 @@ impl Harness {
         match self {
             Self::Codex => "Codex",
             Self::ClaudeCode => "Claude Code",
+            Self::MinimaxCode => "MiniMax Code (fake)",
+            Self::Opencode => "opencode (ACP)",
         }
     }
 
@@ -51,6 +65,9 @@ impl Harness {
         match self {
             Self::Codex => "gpt-5.5",
             Self::ClaudeCode => "claude-sonnet-4-5",
+            Self::MinimaxCode => "MiniMax-M3",
+            // It knows those that its configuration names.
+            Self::Opencode => "open-model",
         }
     }
 
@@ -59,7 +76,8 @@ impl Harness {
     pub fn protocol(self) -> Protocol {
         match self {
             Self::Codex => Protocol::Responses,
-            Self::ClaudeCode => Protocol::Messages,
+            Self::ClaudeCode | Self::MinimaxCode => Protocol::Messages,
+            Self::Opencode => Protocol::ChatCompletions,
         }
     }
 
@@ -69,7 +87,14 @@ impl Harness {
         match self.protocol() {
             Protocol::Responses => v1::ModelProtocol::Responses,
             Protocol::Messages => v1::ModelProtocol::Messages,
+            Protocol::ChatCompletions => v1::ModelProtocol::ChatCompletions,
         }
+    }
+
+    /// How many tokens the model takes and gives, where the Harness is to be told.
+    #[must_use]
+    pub fn token_limits(self) -> Option<v1::TokenLimits> {
+        Self::ACP.contains(&self).then_some(v1::TokenLimits { context: 200_000, output: 8_192 })
     }
 
     /// The native message that proves that the result of a call was taken over (R-FN-6).
@@ -78,6 +103,7 @@ impl Harness {
         match self {
             Self::Codex => "item/completed",
             Self::ClaudeCode => "user/tool_result",
+            Self::MinimaxCode | Self::Opencode => "session/update",
         }
     }
 
@@ -87,14 +113,21 @@ impl Harness {
         match self {
             Self::Codex => "exec_command",
             Self::ClaudeCode => "Bash",
+            Self::MinimaxCode | Self::Opencode => "bash",
         }
     }
 
-    /// The key of its program in the daemon's configuration.
-    pub(super) fn key(self) -> &'static str {
+    /// What the daemon's configuration says of it, where this is its program.
+    pub(super) fn settings(self, program: &Path) -> String {
+        // A path in the form of Rust's debug output is a basic string of TOML, as long as it has no control characters.
         match self {
-            Self::Codex => "codex.program",
-            Self::ClaudeCode => "claude_code.program",
+            Self::Codex => format!("codex.program = {program:?}\n"),
+            Self::ClaudeCode => format!("claude_code.program = {program:?}\n"),
+            Self::MinimaxCode => format!("minimax_code.program = {program:?}\n"),
+            Self::Opencode => {
+                let key = "harness.acp.opencode";
+                format!("{key}.command = [{program:?}, \"acp\"]\n{key}.profile = \"opencode\"\n")
+            }
         }
     }
 
@@ -104,18 +137,36 @@ impl Harness {
         match self {
             Self::Codex => "codex",
             Self::ClaudeCode => "claude",
+            Self::MinimaxCode => "mcode",
+            Self::Opencode => "opencode",
         }
     }
 
-    /// The pinned program.
+    /// The program that a rig of its own runs: the pinned one, or the double, which is made in this folder.
     ///
     /// # Errors
-    /// When it is not installed.
-    pub fn program(self) -> anyhow::Result<PathBuf> {
+    /// When it is not installed, or cannot be made.
+    pub(super) fn program(self, folder: &Path) -> anyhow::Result<PathBuf> {
         match self {
             Self::Codex => place::codex(),
             Self::ClaudeCode => place::claude(),
+            Self::MinimaxCode => place::mcode(folder),
+            Self::Opencode => place::opencode(),
         }
+    }
+
+    /// Whether the program that stands for it is itself, and no double.
+    #[must_use]
+    pub fn is_real(self) -> bool {
+        self != Self::MinimaxCode
+    }
+
+    /// Where a scenario has nothing for this Harness, and must not run with it.
+    ///
+    /// # Panics
+    /// Always.
+    pub fn has_nothing_here(self) -> ! {
+        panic!("this is not written for {}", self.title())
     }
 
     /// Whether it was started for a conversation with these arguments, and not to print something.
@@ -123,6 +174,7 @@ impl Harness {
         match self {
             Self::Codex => args.first().is_some_and(|first| first == "app-server"),
             Self::ClaudeCode => args.iter().any(|arg| arg.starts_with("--session-id=") || arg.starts_with("--resume=")),
+            Self::MinimaxCode | Self::Opencode => args.first().is_some_and(|first| first == "acp"),
         }
     }
 
@@ -131,12 +183,14 @@ impl Harness {
         let own = match self {
             Self::Codex => " app-server",
             Self::ClaudeCode => "stream-json",
+            Self::MinimaxCode => "mcode acp",
+            Self::Opencode => "opencode acp",
         };
         command.contains(own) && !command.contains("runtime-bridge-keeper")
     }
 }
 
-/// Declares that these tests, functions of a [`Harness`], run with each one: `name::codex`, `name::claude_code`.
+/// Declares that these tests, functions of a [`Harness`], run with each of [`Harness::ALL`]: `name::codex`, `name::claude_code`.
 #[macro_export]
 macro_rules! for_each_harness {
     ($($test:ident),+ $(,)?) => {
@@ -156,4 +210,58 @@ macro_rules! for_each_harness {
             }
         )+
     };
+}
+
+/// The same with each of [`Harness::EVERY`]: also `name::minimax_code` and `name::opencode`.
+#[macro_export]
+macro_rules! for_every_harness {
+    ($($test:ident),+ $(,)?) => {
+        $(
+            mod $test {
+                use $crate::rig::Harness;
+
+                #[test]
+                fn codex() {
+                    super::$test(Harness::Codex);
+                }
+
+                #[test]
+                fn claude_code() {
+                    super::$test(Harness::ClaudeCode);
+                }
+
+                #[test]
+                fn minimax_code() {
+                    super::$test(Harness::MinimaxCode);
+                }
+
+                #[test]
+                fn opencode() {
+                    super::$test(Harness::Opencode);
+                }
+            }
+        )+
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_harness_is_known_by_its_kind_and_either_has_a_protocol_of_its_own_or_speaks_acp() {
+        for harness in Harness::EVERY {
+            assert_eq!(Harness::of_kind(harness.kind()), Some(harness));
+            assert_ne!(Harness::ALL.contains(&harness), Harness::ACP.contains(&harness));
+        }
+    }
+
+    #[test]
+    fn a_command_line_is_that_of_the_harness_and_not_of_its_keeper() {
+        for harness in Harness::ACP {
+            let own = format!("/tools/{} acp", harness.executable());
+            assert!(harness.runs_as(&own) && !harness.runs_as(&format!("/bin/runtime-bridge-keeper {own}")));
+            assert!(harness.converses(&["acp".into()]) && !harness.converses(&["--version".into()]));
+        }
+    }
 }

@@ -28,11 +28,14 @@ impl Rig {
     /// # Errors
     /// When it does not within 20 s.
     pub async fn wait_for_result(&self, call_id: &str) -> anyhow::Result<()> {
-        let text = match self.kind() {
-            Harness::Codex => format!(r#""call_id":"{call_id}","output":"#),
-            Harness::ClaudeCode => format!(r#""tool_use_id":"{call_id}""#),
+        let opencode = |status: &str| format!(r#""callID":"{call_id}","state":{{"status":"{status}""#);
+        let texts = match self.kind() {
+            Harness::Codex => vec![format!(r#""call_id":"{call_id}","output":"#)],
+            Harness::ClaudeCode => vec![format!(r#""tool_use_id":"{call_id}""#)],
+            Harness::MinimaxCode => vec![format!(r#"{{"results":[{{"id":"{call_id}""#)],
+            Harness::Opencode => vec![opencode("completed"), opencode("error")],
         };
-        self.wait_for_history(&text).await
+        self.wait_for_one_of(&texts).await
     }
 
     /// Waits until this text stands in the history of one of the Sessions.
@@ -40,16 +43,30 @@ impl Rig {
     /// # Errors
     /// When it does not within 20 s.
     pub async fn wait_for_history(&self, text: &str) -> anyhow::Result<()> {
+        self.wait_for_one_of(&[text.to_owned()]).await
+    }
+
+    async fn wait_for_one_of(&self, texts: &[String]) -> anyhow::Result<()> {
         let folder = self.place.state().join("sessions");
         let mut looks = time::interval(Duration::from_millis(10));
-        let is_history = |path: &Path| path.extension().is_some_and(|kind| kind == "jsonl");
         let looking = async {
-            while !all_of(&folder, &is_history).contains(text) {
+            loop {
+                let kept = all_of(&folder, &is_history);
+                if texts.iter().any(|text| kept.contains(text)) {
+                    return;
+                }
                 looks.tick().await;
             }
         };
-        time::timeout(WAIT, looking).await.with_context(|| format!("{text} never came"))
+        time::timeout(WAIT, looking).await.with_context(|| format!("{texts:?} never came"))
     }
+}
+
+/// Lines of JSON, or the database of opencode with what was written to it last: its rows are JSON, and short ones stand in one piece.
+fn is_history(path: &Path) -> bool {
+    let named = |name: &str| name.starts_with("opencode.db");
+    path.extension().is_some_and(|kind| kind == "jsonl")
+        || path.file_name().and_then(|name| name.to_str()).is_some_and(named)
 }
 
 /// All that stands in such files below a folder.
@@ -57,7 +74,9 @@ fn all_of(folder: &Path, fits: &impl Fn(&Path) -> bool) -> String {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let texts = entries.map(|entry| match entry.file_type() {
         Ok(kind) if kind.is_dir() => all_of(&entry.path(), fits),
-        Ok(_) | Err(_) if fits(&entry.path()) => fs::read_to_string(entry.path()).unwrap_or_default(),
+        Ok(_) | Err(_) if fits(&entry.path()) => {
+            fs::read(entry.path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        }
         Ok(_) | Err(_) => String::new(),
     });
     texts.collect()

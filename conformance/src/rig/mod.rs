@@ -43,7 +43,7 @@ pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
 pub use mcp::{McpSeen, bearer, called_by, calling, http_server, served_by, stdio_server};
 pub use order::name;
 pub(crate) use place::npm_peer;
-pub use place::{Place, claude, codex, failpoints, program, python};
+pub use place::{Place, claude, codex, failpoints, opencode, program, python};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};
 pub use scenario::{is_long, scenario};
@@ -237,7 +237,7 @@ impl Rig {
         }
         let (child, program) = match setup.stands {
             Stands::Real => {
-                let program = setup.harness.program()?;
+                let program = setup.harness.program(&place.double())?;
                 (None, setup.user.map_or(Ok(program.clone()), |_| place.reachable(&program))?)
             }
             Stands::At(path) => (None, path),
@@ -251,7 +251,8 @@ impl Rig {
             }
         };
         let others = Harness::ALL.into_iter().filter(|other| setup.all && *other != setup.harness);
-        let others = others.map(|other| Ok((other, other.program()?))).collect::<anyhow::Result<Vec<_>>>()?;
+        let others =
+            others.map(|other| Ok((other, other.program(&place.double())?))).collect::<anyhow::Result<Vec<_>>>()?;
         let programs = [(setup.harness, program)].into_iter().chain(others);
         let standing = |(harness, program): (Harness, PathBuf)| match &setup.before {
             Some(lines) if harness == setup.harness => Ok((harness, place.put_before(&program, lines)?)),

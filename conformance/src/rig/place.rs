@@ -7,8 +7,13 @@ use std::{env, fs, io::Write as _};
 use anyhow::Context;
 use uuid::Uuid;
 
+use crate::mcode;
+
 /// The variable that arms failpoints.
 const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
+
+/// How long the double of MiniMax Code waits for MCP servers to tell their tools.
+const DISCOVERY_MS: u64 = 30_000;
 
 /// Where every user may go, and where Codex has nothing against a home; it is not the temporary folder.
 const FOR_ALL: &str = "/var/tmp";
@@ -114,6 +119,11 @@ impl Place {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Where the double of a Harness is made.
+    pub(super) fn double(&self) -> PathBuf {
+        self.root.join("double")
     }
 
     /// The daemon's state directory.
@@ -264,12 +274,36 @@ pub fn claude() -> anyhow::Result<PathBuf> {
         .context("the pinned Claude Code is not installed: run scripts/install-harnesses")
 }
 
+/// The pinned opencode: `RUNTIME_BRIDGE_OPENCODE`, else what `scripts/install-harnesses --acp` put into the cache.
+///
+/// # Errors
+/// When it is not installed.
+pub fn opencode() -> anyhow::Result<PathBuf> {
+    let path = format!("opencode-linux-{}/bin/opencode", machine());
+    harness_of("harnesses/acp", "RUNTIME_BRIDGE_OPENCODE", &path)
+        .context("the pinned opencode is not installed: run scripts/install-harnesses --acp")
+}
+
+/// The double of MiniMax Code, which is made in a folder.
+///
+/// # Errors
+/// When it cannot be made.
+pub(super) fn mcode(folder: &Path) -> anyhow::Result<PathBuf> {
+    // Its own limit of two seconds for the discovery of MCP servers is one that a busy machine misses.
+    let faults = mcode::Faults { discovery_ms: Some(DISCOVERY_MS), ..mcode::Faults::default() };
+    mcode::install(folder, &faults)
+}
+
 /// What this variable names, else the installed program at this path among the packages.
 fn harness(variable: &str, path: &str) -> anyhow::Result<PathBuf> {
+    harness_of("harnesses", variable, path)
+}
+
+fn harness_of(part: &str, variable: &str, path: &str) -> anyhow::Result<PathBuf> {
     if let Some(path) = env::var_os(variable) {
         return Ok(path.into());
     }
-    let path = installed("harnesses")?.join("node_modules").join(path);
+    let path = installed(part)?.join("node_modules").join(path);
     anyhow::ensure!(path.is_file(), "{} is not there", path.display());
     Ok(path)
 }

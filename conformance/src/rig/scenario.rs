@@ -41,7 +41,8 @@ where
     let file = Path::new(Location::caller().file()).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (harness, for_each, all) = (setup.harness.kind(), setup.for_each, setup.all);
     let (only, bridge) = (setup.only, setup.bridge);
-    let real = matches!(setup.stands, Stands::Real);
+    let pinned = matches!(setup.stands, Stands::Real);
+    let real = pinned && setup.harness.is_real();
     let begun = Instant::now();
     let mut seen = Seen::default();
     let outcome = perform(setup, &mut seen, run);
@@ -54,6 +55,7 @@ where
         only: only.map(str::to_owned),
         bridge: bridge.map(str::to_owned),
         real,
+        double: pinned && !real,
         placements: seen.placements,
         not_declared: seen.undeclared,
         rules: rules.iter().map(|&rule| rule.to_owned()).collect(),

@@ -140,6 +140,7 @@ pub(crate) fn rows(harness: Harness, placement: Placement, part: Part) -> Vec<Ro
         (Harness::ClaudeCode, Part::Tools) => (claude(nowhere), claude_tools()),
         (Harness::ClaudeCode, Part::Settings) => (claude(nowhere), claude_settings()),
         (Harness::ClaudeCode, Part::Efforts) => (claude(nowhere), claude_efforts()),
+        (Harness::MinimaxCode | Harness::Opencode, _) => harness.has_nothing_here(),
     };
     others.retain(|row| nowhere || !row.once);
     // Only what the others are compared with.

@@ -3,16 +3,10 @@
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Ending, Item, Response, event, flat, fresh};
+use super::{Ending, Item, Response, event, flat, fresh, pieces};
 use crate::provider::protocol::{messages_error, told};
 use crate::provider::request::{FOREIGN, Request};
 use crate::script::provider::{Call, Complete, CustomCall, Reasoning, Search, Shell, Text, Usage};
-
-/// How many characters of a call's arguments stand in one delta at least.
-const PIECE: usize = 16;
-
-/// In how many deltas long arguments stand.
-const PIECES: usize = 64;
 
 /// The beginning: the message without content, and what the input was counted to.
 pub(super) fn created(response: &Response<'_>) -> String {
@@ -147,11 +141,8 @@ fn tool_use(index: usize, name: &str, arguments: &str, id: Option<String>) -> It
     let id = id.unwrap_or_else(|| fresh("toolu"));
     let mut block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
     let mut events = vec![begun(index, &block)];
-    let characters: Vec<_> = arguments.chars().collect();
-    events.extend(characters.chunks(PIECE.max(characters.len() / PIECES)).map(|piece| {
-        let piece: String = piece.iter().collect();
-        delta(index, &json!({"type": "input_json_delta", "partial_json": piece}))
-    }));
+    let pieces = pieces(arguments).into_iter();
+    events.extend(pieces.map(|piece| delta(index, &json!({"type": "input_json_delta", "partial_json": piece}))));
     events.push(stopped(index));
     // What is no JSON can only be streamed.
     let input = serde_json::from_str::<&RawValue>(arguments).map_or_else(|_| "{}".into(), |input| flat(input.get()));
@@ -161,9 +152,10 @@ fn tool_use(index: usize, name: &str, arguments: &str, id: Option<String>) -> It
 }
 
 /// A command for the shell tool, which answers when it is done, whatever the script says.
-pub(super) fn shell(index: usize, shell: &Shell) -> Item {
+pub(super) fn shell(index: usize, shell: &Shell, request: &Request) -> Item {
     let arguments = json!({"command": shell.command}).to_string();
-    tool_use(index, "Bash", &arguments, shell.call_id.clone())
+    let name = request.shell().map_or("Bash", |tool| &tool.wire);
+    tool_use(index, name, &arguments, shell.call_id.clone())
 }
 
 /// Free text has no tool of its own: it is the member `input`.

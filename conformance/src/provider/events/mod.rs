@@ -1,5 +1,6 @@
 //! The server-sent events of an answer, in the words of the API that was asked. Each event is the text that goes out.
 
+mod chat;
 mod messages;
 mod responses;
 
@@ -14,7 +15,7 @@ use crate::script::provider::{Action, Call, Complete, CustomCall, Event, Failed,
 #[derive(Debug, Default)]
 pub(super) struct Item {
     pub(super) events: Vec<String>,
-    /// The finished item as JSON; only the Messages API answers without a stream.
+    /// The finished item as JSON, where the API answers without a stream: the Responses API does not.
     pub(super) whole: String,
     /// Whether the Harness has to run something before the model goes on.
     pub(super) call: bool,
@@ -48,6 +49,18 @@ fn event(kind: &str, mut data: Value) -> String {
     format!("event: {kind}\ndata: {data}\n\n")
 }
 
+/// How many characters of a call's arguments stand in one delta at least.
+const PIECE: usize = 16;
+
+/// In how many deltas long arguments stand.
+const PIECES: usize = 64;
+
+/// The text of a call's arguments as it is streamed.
+fn pieces(arguments: &str) -> Vec<String> {
+    let characters: Vec<_> = arguments.chars().collect();
+    characters.chunks(PIECE.max(characters.len() / PIECES)).map(|piece| piece.iter().collect()).collect()
+}
+
 /// An event as a script has it.
 pub(super) fn verbatim(event: &Event) -> String {
     let name = event.name.as_ref().map(|name| format!("event: {name}\n")).unwrap_or_default();
@@ -67,7 +80,11 @@ impl<'a> Response<'a> {
             Some(Action::Complete(complete)) => complete.clone(),
             _ => Complete::default(),
         };
-        let prefix = if request.protocol == Protocol::Messages { "msg" } else { "resp" };
+        let prefix = match request.protocol {
+            Protocol::Responses => "resp",
+            Protocol::Messages => "msg",
+            Protocol::ChatCompletions => "chatcmpl",
+        };
         Self { id: fresh(prefix), request, complete }
     }
 
@@ -76,11 +93,18 @@ impl<'a> Response<'a> {
         match self.request.protocol {
             Protocol::Responses => responses::created(&self.id),
             Protocol::Messages => messages::created(self),
+            Protocol::ChatCompletions => chat::created(self),
         }
     }
 
-    /// What an action adds, item by item, the first at this place; nothing for an action that adds none.
-    pub(super) fn items(&self, place: usize, action: &Action) -> Vec<Item> {
+    /// What an action adds behind these items, item by item; nothing for an action that adds none.
+    pub(super) fn items(&self, before: &[Item], action: &Action) -> Vec<Item> {
+        // The Chat Completions API counts calls, and nothing else.
+        let counted = |item: &&Item| item.call || self.request.protocol != Protocol::ChatCompletions;
+        self.items_at(before.iter().filter(counted).count(), action)
+    }
+
+    fn items_at(&self, place: usize, action: &Action) -> Vec<Item> {
         let one = |item| vec![item];
         let request = self.request;
         match (request.protocol, action) {
@@ -90,7 +114,7 @@ impl<'a> Response<'a> {
             }
             (_, Action::Patch(patch)) => {
                 let call = CustomCall { name: "apply_patch".into(), input: patch.clone(), call_id: None };
-                self.items(place, &Action::CustomCall(call))
+                self.items_at(place, &Action::CustomCall(call))
             }
             (_, Action::Shell(shell)) => one(self.shell(place, shell)),
             (Protocol::Responses, Action::Text(text)) => one(responses::message(place, text).into()),
@@ -103,6 +127,11 @@ impl<'a> Response<'a> {
             (Protocol::Messages, Action::CustomCall(call)) => one(messages::custom_call(place, call)),
             (Protocol::Messages, Action::Search(search)) => messages::search(place, search, request),
             (Protocol::Messages, Action::Item(item)) => one(messages::item(place, item.get())),
+            (Protocol::ChatCompletions, Action::Text(text)) => one(chat::text(self, text)),
+            (Protocol::ChatCompletions, Action::Reasoning(reasoning)) => one(chat::reasoning(self, reasoning)),
+            (Protocol::ChatCompletions, Action::CustomCall(call)) => one(chat::custom_call(self, place, call)),
+            (Protocol::ChatCompletions, Action::Search(search)) => one(chat::search(self, place, search)),
+            (Protocol::ChatCompletions, Action::Item(item)) => one(chat::item(self, item.get())),
             _ => Vec::new(),
         }
     }
@@ -111,13 +140,15 @@ impl<'a> Response<'a> {
         match self.request.protocol {
             Protocol::Responses => responses::call(place, call, self.request).into(),
             Protocol::Messages => messages::call(place, call, self.request),
+            Protocol::ChatCompletions => chat::call(self, place, call),
         }
     }
 
     fn shell(&self, place: usize, shell: &Shell) -> Item {
         match self.request.protocol {
             Protocol::Responses => responses::shell(place, shell, self.request).into(),
-            Protocol::Messages => messages::shell(place, shell),
+            Protocol::Messages => messages::shell(place, shell, self.request),
+            Protocol::ChatCompletions => chat::shell(self, place, shell),
         }
     }
 
@@ -128,12 +159,16 @@ impl<'a> Response<'a> {
             (Protocol::Responses, Ending::Failed(failed)) => vec![responses::failed(&self.id, failed)],
             (Protocol::Responses, Ending::Incomplete(incomplete)) => vec![responses::incomplete(&self.id, incomplete)],
             (Protocol::Messages, ending) => messages::ended(ending, called),
+            (Protocol::ChatCompletions, ending) => chat::ended(self, ending, called),
         }
     }
 
-    /// The answer as one text, which only the Messages API knows; an error when it failed.
+    /// The answer as one text, which the Responses API is never asked for; an error when it failed.
     pub(super) fn whole(&self, ending: Ending<'_>, items: &[Item]) -> Result<String, String> {
-        messages::whole(self, ending, items)
+        match self.request.protocol {
+            Protocol::ChatCompletions => chat::whole(self, ending, items),
+            Protocol::Responses | Protocol::Messages => messages::whole(self, ending, items),
+        }
     }
 }
 

@@ -49,6 +49,7 @@ impl Request {
             protocol: Protocol::Messages,
             model: body["model"].as_str().unwrap_or_default().to_owned(),
             streams: body["stream"] == true,
+            counts: true,
             searches,
             instructions: blocks(&body["system"]).iter().filter_map(text).collect(),
             tools,

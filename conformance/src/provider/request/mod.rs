@@ -1,6 +1,7 @@
-//! What the provider reads out of a request, in words that both APIs share: the tools on offer and the input in its
+//! What the provider reads out of a request, in words that all APIs share: the tools on offer and the input in its
 //! order. It looks only; the recorded body stays the text that came.
 
+pub(super) mod chat;
 pub(super) mod messages;
 pub(super) mod responses;
 
@@ -18,6 +19,8 @@ pub(super) struct Request {
     pub(super) model: String,
     /// Whether the answer is a stream.
     pub(super) streams: bool,
+    /// Whether a stream ends with the token counts; only the Chat Completions API has to be asked for them.
+    pub(super) counts: bool,
     /// The request lets the provider search the web, and does nothing else: one that Claude Code makes for its tool.
     pub(super) searches: bool,
     /// The texts that stand above the conversation.
@@ -75,13 +78,14 @@ impl Request {
         match protocol {
             Protocol::Responses => Self::responses(body),
             Protocol::Messages => Self::messages(body),
+            Protocol::ChatCompletions => Self::chat_completions(body),
         }
     }
 
     /// The tool of this name, or of `namespace.name`, or of the name in the request.
     pub(super) fn tool(&self, name: &str) -> Option<&Tool> {
         let tools = || self.tools.iter();
-        // The Messages API has fewer characters for a name.
+        // Only the Responses API has every character for a name.
         let plain =
             |character: char| if character.is_ascii_alphanumeric() || character == '-' { character } else { '_' };
         let plain: String = name.chars().map(plain).collect();
@@ -93,7 +97,7 @@ impl Request {
                 let (namespace, name) = name.rsplit_once('.')?;
                 tools().find(|tool| tool.name == name && tool.server() == Some(namespace))
             })
-            .or_else(|| tools().filter(own).find(|tool| self.protocol == Protocol::Messages && tool.name == plain))
+            .or_else(|| tools().filter(own).find(|tool| self.protocol != Protocol::Responses && tool.name == plain))
     }
 
     /// Server and tool of `server.tool`, where the request offers none of this name: a Harness may hide tools of servers until they are searched
@@ -109,7 +113,7 @@ impl Request {
 
     /// The shell tool, whatever its name and form.
     pub(super) fn shell(&self) -> Option<&Tool> {
-        const NAMES: [&str; 5] = ["exec_command", "shell_command", "shell", "local_shell", "Bash"];
+        const NAMES: [&str; 6] = ["exec_command", "shell_command", "shell", "local_shell", "Bash", "bash"];
         NAMES.iter().find_map(|name| self.tools.iter().find(|tool| tool.name == *name || tool.kind == *name))
     }
 

@@ -31,6 +31,7 @@ impl Request {
             protocol: Protocol::Responses,
             model: body["model"].as_str().unwrap_or_default().to_owned(),
             streams: true,
+            counts: true,
             searches: false,
             announced: Vec::new(),
             instructions: instructions

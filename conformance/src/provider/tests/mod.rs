@@ -1,3 +1,4 @@
+mod chat;
 mod messages;
 
 use serde_json::json;
