@@ -46,6 +46,11 @@ fn name(capability: Capability) -> String {
 
 for_each_harness!(the_page_says_what_is_declared);
 
+#[test]
+fn the_page_of_minimax_code_says_what_is_declared_for_its_double() {
+    the_page_says_what_is_declared(Harness::MinimaxCode);
+}
+
 fn the_page_says_what_is_declared(harness: Harness) {
     scenario("page", &["R-CAP-1", "R-CAP-2"], Setup::outer().of(harness), async |rig| {
         let file = format!("../docs/harnesses/{}.md", harness.kind().replace('_', "-"));

@@ -102,9 +102,6 @@ pub(crate) fn native(taker: &Taker<'_>, configuration: &Configuration) -> Checke
 fn one(taker: &Taker<'_>, configuration: &Configuration, index: usize, server: &McpServer) -> Checked {
     let (kind, limits) = (taker.kind, &taker.limits.mcp);
     let bad = |member: &str, message: String| Err(refused(at(index, member), message));
-    if !taker.has(Capability::McpHttpTools) {
-        return Err(needs(at(index, "transport"), kind, "CAPABILITY_MCP_HTTP_TOOLS"));
-    }
     let transport = server.transport.kind();
     if !limits.transports.contains(&transport) {
         return match transport {
@@ -114,6 +111,9 @@ fn one(taker: &Taker<'_>, configuration: &Configuration, index: usize, server: &
     }
     if !limits.origins.contains(&server.origin) {
         return bad("origin", format!("{kind} connects to no server from there"));
+    }
+    if !taker.has(Capability::McpHttpTools) {
+        return Err(needs(at(index, "transport"), kind, "CAPABILITY_MCP_HTTP_TOOLS"));
     }
     if !fits(limits.label_pattern, &server.label) {
         return bad("label", format!("must match {}", limits.label_pattern));

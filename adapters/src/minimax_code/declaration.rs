@@ -1,49 +1,88 @@
-//! What MiniMax Code takes (R-CAP-1).
+//! What MiniMax Code supports, and what is switched off in it (R-CAP-1, R-CAP-2).
 
-use super::KIND;
+use super::{KIND, Settings, names};
 use crate::{
-    admission::{self, NAME_PATTERN, Native, built::Built},
+    admission::NAME_PATTERN,
     harness::{
-        AcceptedValues,
+        AcceptedValues, Availability,
         Capability::{
-            self, EnvironmentNone, ExecutionControls, FunctionTools, LocalEnvironment, McpHttpBearerAuth, McpHttpTools,
+            EnvironmentNone, ExecutionControls, FunctionTools, HomeRemoval, LocalEnvironment, McpHttpBearerAuth,
+            McpHttpTools, MessageObservation, ParallelFunctionCalls, SessionResume, Steering,
         },
-        Configuration, ContextSize, FunctionNames, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin, ModelProtocol,
-        NotAdmitted, SearchLimits, TextVerbosity, WebSearchMode,
+        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin,
+        ModelProtocol, Proved, Row, SearchLimits, TextVerbosity, WebSearchMode,
     },
+    probe::Found,
 };
 
-/// Functions are served as an MCP server of this label, so no other one can have it while there are some.
-const FUNCTIONS: &str = "functions";
-/// Longest name of a function: a tool's name has at most 128 bytes, with `mcp__functions__` before it.
-const NAME_BYTES: usize = 112;
-/// It gives up a call by itself.
-const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);
+/// The version that everything here was read of (R-CAP-5).
+pub(super) const QUALIFIED: &str = "0.4.12";
 
-const CAPABILITIES: &[Capability] =
-    &[EnvironmentNone, LocalEnvironment, FunctionTools, McpHttpTools, McpHttpBearerAuth, ExecutionControls];
+/// It gives up a call by itself, and nothing that ACP carries makes it wait longer.
+pub(super) const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(120);
 
-/// What is known of it.
-pub(crate) fn built() -> Built {
-    Built {
+/// What the bridge adds to a message that MiniMax Code would take for a command: an empty block behind it, which is joined to the text in this way.
+pub(super) const REWRITES: &[(&str, &str)] = &[("behind a message of one text that begins with /", "\n\n")];
+
+/// What the files of the home switch off beyond what phones home.
+pub(super) const SWITCHED_OFF: &[&str] = &[
+    "agents",
+    "browser",
+    "goals",
+    "media_tools",
+    "memories",
+    "skills",
+    "user_questions",
+    "web_search",
+    "website_deploy",
+];
+
+/// Every capability that is declared, with the scenario that showed it. The program of these scenarios is a double: the real one was never there to be run.
+pub(super) const PROVED: &[Row] = &[
+    (EnvironmentNone, Some("placement_none::none_offers"), None),
+    (LocalEnvironment, None, Some("turns_tools::tool_command")),
+    (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
+    (ParallelFunctionCalls, Some("placement_none::none_functions"), Some("turns_functions::function_parallel")),
+    (Steering, Some("placement_none::none_steer"), Some("turns_steer::steer_call")),
+    (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
+    (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
+    // Without a workspace no server can be declared: from the service it connects to none.
+    (McpHttpTools, None, Some("mcp_http::mcp_tools")),
+    (McpHttpBearerAuth, None, Some("mcp_http::mcp_bearer")),
+    (ExecutionControls, Some("controls::controls_none"), Some("controls::controls_workspace")),
+    (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
+];
+
+/// The declaration for what was found on this machine. Whether its own sandbox holds was never shown, so it supports a workspace only where something around the bridge
+/// isolates it (R-PLC-1).
+pub(super) fn declare(settings: &Settings, found: &Found) -> Declaration {
+    let Found { program, version, trouble } = found.clone();
+    let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
+    Declaration {
         kind: KIND,
-        limits: limits(),
-        protocols: &["messages", "responses", "chat_completions"],
-        capabilities: |_| CAPABILITIES.to_vec(),
-        native: Native {
-            tools: native_tools,
-            format: |_| Ok(()),
-            settings: |text| admission::no_harness_config(KIND, text),
+        qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
+        version,
+        availability,
+        none: Proved::under_none(PROVED, settings),
+        workspace: match settings.isolation {
+            Isolation::Outer => Proved::on_a_workspace(PROVED, settings),
+            Isolation::Native => Vec::new(),
         },
+        limits: limits(),
+        switched_off: SWITCHED_OFF.to_vec(),
+        isolation: settings.isolation,
+        trust_workspace: settings.trust_workspace,
+        program,
     }
 }
 
-fn limits() -> Limits {
+/// Native limits, whatever was found.
+pub(super) fn limits() -> Limits {
     const NONE: AcceptedValues = AcceptedValues { values: &[], by_model: false };
     Limits {
         function_names: FunctionNames {
             pattern: NAME_PATTERN,
-            max_bytes: NAME_BYTES,
+            max_bytes: names::FUNCTION_BYTES,
             reserved: &[],
             reserved_prefixes: &[],
         },
@@ -56,7 +95,7 @@ fn limits() -> Limits {
         binary64: false,
         description_characters: None,
         failed_result_images: false,
-        // Its own search needs an account of its maker. A resolved control always has a size.
+        // Its own search needs an account of its maker, which a provider of one's own does not give. A resolved control always has a size.
         web_search: SearchLimits {
             modes: &[WebSearchMode::Disabled],
             context_sizes: &[ContextSize::Medium],
@@ -72,30 +111,64 @@ fn limits() -> Limits {
             transports: &[McpKind::Http],
             origins: &[McpOrigin::Environment],
             allowed_tools: &[],
-            label_pattern: "",
+            label_pattern: NAME_PATTERN,
             reserved_labels: &["oac_workspace"],
             refuses_expansions: false,
             stdio_in_workspace: false,
         },
         refuses_blank_messages: true,
         result_characters: None,
-        input_rewrites: Vec::new(),
+        input_rewrites: REWRITES.to_vec(),
     }
 }
 
-fn native_tools(configuration: &Configuration) -> Result<(), NotAdmitted> {
-    for (index, function) in configuration.functions.iter().enumerate() {
-        admission::name(index, &function.name, NAME_BYTES, NAME_PATTERN)?;
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::harness::Capability;
+
+    fn declared(isolation: Isolation, version: &str, trouble: Option<&str>) -> Declaration {
+        let settings = Settings::new(PathBuf::from("/keeper"), isolation);
+        let program = Some(PathBuf::from("/mcode"));
+        declare(&settings, &Found { program, version: Some(version.into()), trouble: trouble.map(Into::into) })
     }
-    admission::alike(KIND, configuration.functions.iter().map(|function| &*function.name), str::to_owned, |index| {
-        format!("tools.functions[{index}].name")
-    })?;
-    let labelled = configuration.mcp_servers.iter().position(|server| server.label == FUNCTIONS);
-    match labelled {
-        Some(index) if !configuration.functions.is_empty() => Err(admission::refused(
-            format!("tools.mcp_servers[{index}].label"),
-            format!("is the label under which {KIND} is served the functions; without functions it is free"),
-        )),
-        Some(_) | None => Ok(()),
+
+    #[test]
+    fn names_are_sorted_for_readers() {
+        assert!(SWITCHED_OFF.is_sorted());
+    }
+
+    #[test]
+    fn only_the_version_that_was_read_is_qualified() {
+        assert!(declared(Isolation::Outer, QUALIFIED, None).qualified);
+        let newer = declared(Isolation::Outer, "0.5.0", None);
+        assert!(!newer.qualified && newer.availability == Availability::Available);
+        assert!(!declared(Isolation::Outer, QUALIFIED, Some("no luck")).qualified);
+    }
+
+    #[test]
+    fn a_workspace_needs_somebody_else_to_isolate_it() {
+        let native = declared(Isolation::Native, QUALIFIED, None);
+        assert!(native.workspace.is_empty() && native.availability == Availability::Available);
+        assert_eq!(native.none, declared(Isolation::Outer, QUALIFIED, None).none);
+    }
+
+    #[test]
+    fn what_was_never_shown_is_not_declared() {
+        for capability in [
+            Capability::StructuredOutput,
+            Capability::Usage,
+            Capability::ToolSearch,
+            Capability::MessageImages,
+            Capability::FunctionResultImages,
+            Capability::TextVerbosity,
+            Capability::McpHttpRequired,
+            Capability::NativeSessionRecovery,
+            Capability::StrictCalls,
+        ] {
+            assert!(PROVED.iter().all(|(declared, ..)| *declared != capability), "{capability:?}");
+        }
     }
 }

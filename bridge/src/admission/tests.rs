@@ -388,8 +388,13 @@ fn labels_that_begin_alike_take_no_more_than_their_length() {
     let tools = format!("[{},{long}]", servers.join(","));
     let texts = Texts { tools: Some(tools.as_bytes()), ..Texts::default() };
     for kind in KINDS {
-        let admitted = admit(&texts, Some(&selection(kind, "workspace")), &guards()).unwrap().tools.unwrap();
-        assert_eq!(admitted.mcp_servers.len(), 128, "{kind}");
+        let answer = admit(&texts, Some(&selection(kind, "workspace")), &guards());
+        if kind == "minimax_code" {
+            // It cuts a label of more than 48 bytes.
+            assert_eq!(answer.unwrap_err().param.as_deref(), Some("tools[47].server_label"));
+            continue;
+        }
+        assert_eq!(answer.unwrap().tools.unwrap().mcp_servers.len(), 128, "{kind}");
     }
 }
 
