@@ -34,7 +34,8 @@ impl Harnesses {
 
     /// Each by its kind.
     pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, Arc<dyn Harness>> {
-        let all: [Arc<dyn Harness>; 3] = [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _, Arc::clone(&self.minimax_code) as _];
+        let all: [Arc<dyn Harness>; 3] =
+            [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _, Arc::clone(&self.minimax_code) as _];
         all.into_iter().map(|harness| (harness.kind(), harness)).collect()
     }
 
