@@ -6,17 +6,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Context;
+use conformance::for_each_harness;
 use conformance::rig::{Harness, Isolation, Observed, Process, Rig, Setup, program, scenario, served_by, stdio_server};
-use conformance::{for_each_harness, for_every_harness};
 use proto::client::Session;
 use proto::v1::event::Kind;
 use proto::v1::{self, CancelOutcome, ToolStatus, TurnStatus};
 use serde_json::json;
 
-for_every_harness!(nothing_that_hides_outlives_the_cancel, nothing_that_a_command_started_outlives_the_cancel);
-
 // What it looks at is different, or missing, with agents behind ACP.
-for_each_harness!(nothing_that_a_command_left_outlives_its_turn, what_calls_itself_a_server_does_not_outlive_its_turn);
+for_each_harness!(
+    nothing_that_hides_outlives_the_cancel,
+    nothing_that_a_command_started_outlives_the_cancel,
+    nothing_that_a_command_left_outlives_its_turn,
+    what_calls_itself_a_server_does_not_outlive_its_turn
+);
 
 /// A script that starts itself again in a session of its own and ends, for ever; each one notes its number. It gives up by itself one day,
 /// so that a bridge that cannot end it does not leave it to the machine.
