@@ -143,13 +143,17 @@ impl Body for Watched {
     type Data = Bytes;
     type Error = Infallible;
 
-    // A body that says in advance that it is at its end is not asked for it: this one never says so.
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let (Poll::Ready(None), Some((ended, _))) = (&polled, &self.watch) {
             ended.cancel();
         }
         polled
+    }
+
+    /// A body that says in advance that it is at its end is not asked for it, so that one which is watched never says so.
+    fn is_end_stream(&self) -> bool {
+        self.watch.is_none() && self.body.is_end_stream()
     }
 }
 
