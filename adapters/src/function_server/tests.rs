@@ -454,3 +454,45 @@ async fn addresses_are_never_alike_and_a_bearer_is_not_shown() {
     assert_ne!(bearer(&one), bearer(&two));
     assert!(!format!("{one:?}").contains(one.address().bearer.expose_secret()));
 }
+
+#[tokio::test]
+async fn sessions_stay_few_and_one_with_a_call_goes_on() {
+    let tasks = TaskTracker::new();
+    let (server, mut happened) = start(&tasks).await;
+    let (busy, idle) = (Client::greeted(&server).await, Client::greeted(&server).await);
+    let call = busy.call(1, "any", json!({})).await;
+    let (request, ..) = asked(&mut happened).await;
+    for _ in 0..sessions::SESSIONS {
+        Client::greeted(&server).await;
+    }
+    assert_eq!(idle.request(1, "tools/list", json!({})).await.status, 404);
+    server.answer(request, Answer { success: true, parts: text("in time") });
+    written(&mut happened, request).await;
+    assert_eq!(Reply::read(call).await.result()["content"][0]["text"], "in time");
+    assert_eq!(busy.request(2, "ping", json!({})).await.result(), json!({}));
+}
+
+#[tokio::test]
+async fn a_head_and_a_body_have_limits() {
+    let (server, _happened) = start(&TaskTracker::new()).await;
+    let client = Client::greeted(&server).await;
+    // A head that comes with one read may be a little longer.
+    let long = client.clone().with("x-long", &"x".repeat(4 * door::HEAD_BYTES));
+    assert_eq!(Reply::read(long.send("POST", 0, "").await).await.status, 431);
+    assert_eq!(Reply::read(client.send("POST", door::BODY_BYTES + 1, "").await).await.status, 413);
+}
+
+#[tokio::test]
+async fn connections_that_bring_no_request_keep_no_room() {
+    let (server, _happened) = start(&TaskTracker::new()).await;
+    let to = Client::stranger(&server).to;
+    let mut silent = Vec::new();
+    for _ in 0..door::CONNECTIONS {
+        silent.push(TcpStream::connect(to).await.unwrap());
+    }
+    // It waits until the others are ended, and needs no more than that.
+    Client::greeted(&server).await;
+    for tcp in silent {
+        assert_eq!(Reply::read(tcp).await.head, "");
+    }
+}
