@@ -26,6 +26,7 @@ use served::Served;
 
 mod door;
 mod served;
+mod sessions;
 #[cfg(test)]
 mod tests;
 
