@@ -204,7 +204,7 @@ impl Native for Conversation {
     }
 
     async fn due(owner: &mut Owner<Self>, now: Instant) {
-        if owner.native.listed_by.take_if(|at| *at <= now).is_some() && owner.native.is_unlisted() {
+        if owner.native.listed_by.take_if(|at| *at <= now).is_some() && owner.are_functions_missing().await {
             owner.unlisted().await;
         }
     }

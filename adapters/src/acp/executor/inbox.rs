@@ -41,6 +41,8 @@ impl Owner<Conversation> {
     fn missed_one(&mut self) {
         self.unread();
         self.native.items.unread();
+        // Nobody can say what it was about, so no other prompt goes to this process.
+        self.native.spent = true;
     }
 
     async fn updated(&mut self, Updated { session_id, update }: Updated<'_>) {
@@ -68,7 +70,7 @@ impl Owner<Conversation> {
         let native = self.native.turn.clone();
         self.begun(&native).await;
         // The model has begun, without the functions: none of them can be called.
-        if self.native.is_unlisted() {
+        if self.are_functions_missing().await {
             return self.unlisted().await;
         }
         let stopped = self.native.cancelled;
@@ -177,7 +179,7 @@ impl Owner<Conversation> {
         }
         let open_work = self.native.items.open_work();
         let retires = self.native.spent
-            || open_work > 0
+            || self.native.items.are_unended()
             || (self.native.cancelled && !self.native.profile().reusable_after_cancel);
         self.feed(Event::Completed { native, end, open_work }).await;
         if retires {
@@ -211,6 +213,16 @@ impl Owner<Conversation> {
         self.native.spent = true;
         self.inputs.doubt();
         self.inputs.answered(Answer::Queued)
+    }
+
+    /// Whether the functions were not listed, by all that is known: a line may be read before what came to the server ahead of it.
+    pub(super) async fn are_functions_missing(&mut self) -> bool {
+        while self.native.is_unlisted() {
+            let next = self.native.functions.as_mut().and_then(|functions| functions.happenings.try_recv().ok());
+            let Some(what) = next else { return true };
+            self.served(what).await;
+        }
+        false
     }
 
     /// The functions were not listed: the Turn ends before one could have been called.
