@@ -9,8 +9,8 @@ use crate::{
         failure::{self, failure as failure_of},
         wire::{self, INVALID_PARAMS, METHOD_NOT_FOUND, Prompted, Receipt, Update, Updated},
     },
-    function_server::{Answer as ServedAnswer, Happening},
-    harness::{FailureCode, InputRefusal, NativeEnd, OutputPart, Report, Standing},
+    function_server::Happening,
+    harness::{FailureCode, InputRefusal, NativeEnd, Report, Standing},
     native::rpc::{self, Message, RpcError},
     owner::{Answer, Event, Native as _, Owner},
 };
@@ -168,6 +168,8 @@ impl Owner<Conversation> {
         if matches!(end, NativeEnd::Completed { .. }) {
             self.native.items.end(&mut reports);
         }
+        // An agent that has ended the prompt and still waits for a call would wait for ever: no result reaches it any more.
+        self.native.calls.unanswered().for_each(|request| self.native.dismiss(request));
         // What has no receipt by now may have been read all the same.
         if self.native.asked.values().any(|asked| *asked == Asked::Steer) {
             self.inputs.doubt();
@@ -191,7 +193,9 @@ impl Owner<Conversation> {
     /// The receipt of an input, or why there is none.
     async fn steered(&mut self, outcome: Result<&RawValue, RpcError>) {
         let reports = match outcome.map(|answer| serde_json::from_str::<Receipt>(answer.get())) {
-            Ok(Ok(receipt)) if self.native.prompt == Prompt::Running => self.inputs.admitted(&receipt.turn_id),
+            Ok(Ok(receipt)) if self.native.prompt == Prompt::Running && self.native.took(&receipt.turn_id) => {
+                self.inputs.admitted(&receipt.turn_id)
+            }
             // It may be read, and nobody can say by whom.
             Ok(_) => self.lost_input(),
             Err(error) if error.code == METHOD_NOT_FOUND => {
@@ -246,11 +250,7 @@ impl Owner<Conversation> {
                 let is_open = self.turn.as_ref().is_some_and(crate::owner::Turn::is_open);
                 if !is_open || self.native.prompt != Prompt::Running || self.native.cancelled {
                     self.skipped.foreign += 1;
-                    if let Some(functions) = &self.native.functions {
-                        let parts = vec![OutputPart::Text("no Turn is running".to_owned())];
-                        functions.server.answer(request, ServedAnswer { success: false, parts });
-                    }
-                    return;
+                    return self.native.dismiss(request);
                 }
                 let native = self.native.turn.clone();
                 self.begun(&native).await;
