@@ -318,6 +318,9 @@ fn end(status: ToolStatus, tool: Tool, told: &ToolCall<'_>) -> ToolEnd {
     let is_command = matches!(tool, Tool::Command { .. });
     let exit_code = told.raw_output.filter(|_| is_command && status != ToolStatus::Incomplete).and_then(exit_of);
     let output = if matches!(tool, Tool::Mcp(_)) { None } else { output(told) };
+    // An agent may call a command completed that has failed.
+    let failed = status == ToolStatus::Completed && exit_code.is_some_and(|code| code != 0);
+    let status = if failed { ToolStatus::Failed } else { status };
     ToolEnd { status, tool, output, exit_code, duration: None }
 }
 

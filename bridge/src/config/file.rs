@@ -44,6 +44,8 @@ pub(super) struct File {
     #[serde(default)]
     claude_code: Program,
     #[serde(default)]
+    minimax_code: Program,
+    #[serde(default)]
     providers: BTreeMap<String, ProviderEntry>,
     #[serde(default)]
     limits: LimitEntries,
@@ -175,6 +177,7 @@ impl File {
             max_executors: self.max_executors,
             codex: self.codex.program,
             claude_code: self.claude_code.program,
+            minimax_code: self.minimax_code.program,
             providers,
             gateway: self.gateway.unwrap_or(true),
             allow_origins: origins(&self.allow_origins)?,

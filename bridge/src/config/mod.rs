@@ -61,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) codex: Option<PathBuf>,
     /// The Claude Code program; `None` looks on `PATH`.
     pub(crate) claude_code: Option<PathBuf>,
+    /// The MiniMax Code program; `None` looks on `PATH`.
+    pub(crate) minimax_code: Option<PathBuf>,
     /// Model providers that Core may name.
     pub(crate) providers: Providers,
     /// Whether the gateway keeps model keys away from Harnesses (R-SEC-3).

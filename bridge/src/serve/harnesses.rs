@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use adapters::{
+    acp::AcpHarness,
     claude_code::ClaudeCode,
     codex::Codex,
     harness::{self, Harness},
@@ -16,6 +17,7 @@ use crate::config::Settings;
 pub(crate) struct Harnesses {
     codex: Arc<Codex>,
     claude_code: Arc<ClaudeCode>,
+    minimax_code: Arc<AcpHarness>,
 }
 
 impl Harnesses {
@@ -26,12 +28,14 @@ impl Harnesses {
         Self {
             codex: Arc::new(Codex::new(with(&settings.codex))),
             claude_code: Arc::new(ClaudeCode::new(with(&settings.claude_code))),
+            minimax_code: Arc::new(adapters::minimax_code::harness(with(&settings.minimax_code))),
         }
     }
 
     /// Each by its kind.
     pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, Arc<dyn Harness>> {
-        let all: [Arc<dyn Harness>; 2] = [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _];
+        let all: [Arc<dyn Harness>; 3] =
+            [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _, Arc::clone(&self.minimax_code) as _];
         all.into_iter().map(|harness| (harness.kind(), harness)).collect()
     }
 
@@ -39,6 +43,7 @@ impl Harnesses {
     pub(crate) async fn drained(&self) {
         self.codex.drained().await;
         self.claude_code.drained().await;
+        self.minimax_code.drained().await;
     }
 }
 
