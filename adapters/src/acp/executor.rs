@@ -111,11 +111,18 @@ impl Conversation {
         self.agent.profile()
     }
 
-    /// Answers a request that no Turn can answer any more.
+    /// Answers a request that no Turn can answer.
     fn dismiss(&self, request: RequestId) {
         if let Some(functions) = &self.functions {
-            let parts = vec![OutputPart::Text("no Turn is running".to_owned())];
+            let parts = vec![OutputPart::Text(NO_TURN.to_owned())];
             functions.server.answer(request, Answer { success: false, parts });
+        }
+    }
+
+    /// Answers all requests that are left.
+    fn dismiss_all(&self) {
+        if let Some(functions) = &self.functions {
+            functions.server.close_open(NO_TURN);
         }
     }
 
@@ -241,6 +248,9 @@ impl Native for Conversation {
 
     fn missed(&mut self, _proof: Proof, _out: &mut Vec<Report>) {}
 }
+
+/// Said to who asks for a function when no Turn runs.
+const NO_TURN: &str = "no Turn is running";
 
 /// Parameters of a request without an effect.
 type Harmless = (&'static str, serde_json::Value);

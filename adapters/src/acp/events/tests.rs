@@ -174,13 +174,13 @@ const BASH: [&str; 4] = [
 ];
 
 #[test]
-fn a_command_is_told_once_its_line_is_there_and_ends_once() {
+fn a_command_is_told_once_its_line_is_there_and_ends_once_by_its_code() {
     let mut machines = Machines::new();
     check(&mut machines, &BASH[..1], &[]);
     assert!(machines.items.are_unended() && machines.items.open_work() == 0);
     check(&mut machines, &BASH[1..3], &[r#"+tool c1 command "echo hi; exit 3" in "/ws""#]);
     assert_eq!(machines.items.open_work(), 1);
-    let ended = r#"-tool c1 completed command "echo hi; exit 3" in "/ws" Some("hi\n") Some(3)"#;
+    let ended = r#"-tool c1 failed command "echo hi; exit 3" in "/ws" Some("hi\n") Some(3)"#;
     check(&mut machines, &[BASH[3], BASH[3], BASH[2]], &[ended]);
     assert!(!machines.items.are_unended() && machines.items.open_work() == 0);
 }

@@ -169,7 +169,7 @@ impl Owner<Conversation> {
             self.native.items.end(&mut reports);
         }
         // An agent that has ended the prompt and still waits for a call would wait for ever: no result reaches it any more.
-        self.native.calls.unanswered().for_each(|request| self.native.dismiss(request));
+        self.native.dismiss_all();
         // What has no receipt by now may have been read all the same.
         if self.native.asked.values().any(|asked| *asked == Asked::Steer) {
             self.inputs.doubt();
