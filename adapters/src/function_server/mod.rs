@@ -86,7 +86,7 @@ pub(crate) struct Address {
 }
 
 /// What a function returned, as it is rendered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// Whether it succeeded: a failure is a result with `isError`.
     pub(crate) success: bool,
