@@ -35,6 +35,7 @@ pub(crate) struct Mcode {
 
 impl Mcode {
     /// MiniMax Code with these settings. Starts nothing.
+    #[expect(dead_code, reason = "nothing drives an agent yet")]
     pub(crate) fn new(settings: Settings) -> Self {
         Self { settings, profile: profile::profile(), looks: Looks::default(), nodes: Looks::default() }
     }
