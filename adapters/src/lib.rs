@@ -4,8 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-#[expect(dead_code)]
-pub(crate) mod acp;
+pub mod acp;
 pub mod admission;
 mod call;
 pub mod claude_code;
@@ -13,7 +12,6 @@ mod cleaner;
 pub mod codex;
 #[cfg(any(test, failpoints))]
 pub mod failpoint;
-#[expect(dead_code)]
 pub(crate) mod function_server;
 pub mod harness;
 pub mod json;

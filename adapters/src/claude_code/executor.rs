@@ -173,7 +173,7 @@ impl Native for Conversation {
         None
     }
 
-    fn due(_owner: &mut Owner<Self>, _now: Instant) {}
+    async fn due(_owner: &mut Owner<Self>, _now: Instant) {}
 
     async fn message(owner: &mut Owner<Self>, line: &[u8]) {
         owner.told(line).await;

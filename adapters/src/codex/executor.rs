@@ -175,7 +175,7 @@ impl Native for Thread {
         self.again_at
     }
 
-    fn due(owner: &mut Owner<Self>, now: Instant) {
+    async fn due(owner: &mut Owner<Self>, now: Instant) {
         if owner.native.again_at.take_if(|at| *at <= now).is_some() {
             owner.steer_next();
         }

@@ -9,7 +9,10 @@ mod probe;
 mod profile;
 mod start;
 
+use std::sync::Arc;
+
 use crate::{
+    acp::AcpHarness,
     acp::profile::{Agent, Profile, SetUp},
     harness::{BoxFuture, Configuration, Declaration, Launch, NotAdmitted, PrepareError},
     probe::{Found, Looks},
@@ -21,6 +24,12 @@ pub(crate) use admission::built;
 
 /// The kind of this Harness.
 pub const KIND: &str = "minimax_code";
+
+/// The MiniMax Code Harness of this machine. Starts nothing.
+#[must_use]
+pub fn harness(settings: Settings) -> AcpHarness {
+    AcpHarness::new(settings.clone(), Arc::new(Mcode::new(settings)))
+}
 
 /// MiniMax Code as an agent.
 #[derive(Debug)]

@@ -106,6 +106,18 @@ impl Inputs {
         reports
     }
 
+    /// The Harness has answered that it has taken the one that was written last, into what runs under this native id. It proves no more than that.
+    pub(crate) fn admitted(&mut self, native_id: &str) -> Vec<Report> {
+        self.asked = false;
+        let Some(place) = self.open.iter().position(|input| matches!(input.phase, Phase::Sent { .. })) else {
+            return Vec::new();
+        };
+        let Some(mut input) = self.open.remove(place) else { return Vec::new() };
+        let (written, evidence) = (input.written(), InputEvidence::Admitted);
+        let (input_id, native_id) = (input.input_id, native_id.to_owned());
+        written.into_iter().chain([Report::InputAccepted { input_id, evidence, native_id }]).collect()
+    }
+
     /// The Harness shows that the input is read: the evidence (R-STE-1). Nothing where it is none of these.
     pub(crate) fn read(&mut self, client_id: &str, native_id: String) -> Vec<Report> {
         let Some(place) = self.open.iter().position(|input| input.client_id == client_id) else { return Vec::new() };

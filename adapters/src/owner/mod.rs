@@ -268,7 +268,7 @@ impl<N: Native> Owner<N> {
         if self.quiet.answer_until.is_some_and(|at| at <= now) {
             self.silent_standing().await;
         }
-        N::due(self, now);
+        N::due(self, now).await;
         while let Some(timer) = self.timers.iter().find(|(_, at)| **at <= now).map(|(timer, _)| *timer) {
             self.timers.remove(&timer);
             self.feed(Event::Expired(timer)).await;

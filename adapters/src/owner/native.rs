@@ -50,7 +50,7 @@ pub(crate) trait Native: Sized + Send + 'static {
     /// When it wants to be woken.
     fn next_due(&self) -> Option<Instant>;
     /// That moment may have come.
-    fn due(owner: &mut Owner<Self>, now: Instant);
+    fn due(owner: &mut Owner<Self>, now: Instant) -> impl Future<Output = ()> + Send;
     /// A line was read.
     fn message(owner: &mut Owner<Self>, line: &[u8]) -> impl Future<Output = ()> + Send;
     /// What native history has of the inputs of a native turn; the process is gone.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use proto::v1;
 
 use super::place;
-use crate::provider::Protocol;
+use crate::{mcode::Faults, provider::Protocol};
 
 /// A Harness that the daemon hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,15 +142,15 @@ impl Harness {
         }
     }
 
-    /// The program that a rig of its own runs: the pinned one, or the double, which is made in this folder.
+    /// The program that a rig of its own runs: the pinned one, or the double with these faults, which is made in this folder.
     ///
     /// # Errors
     /// When it is not installed, or cannot be made.
-    pub(super) fn program(self, folder: &Path) -> anyhow::Result<PathBuf> {
+    pub(super) fn program(self, folder: &Path, faults: &Faults) -> anyhow::Result<PathBuf> {
         match self {
             Self::Codex => place::codex(),
             Self::ClaudeCode => place::claude(),
-            Self::MinimaxCode => place::mcode(folder),
+            Self::MinimaxCode => crate::mcode::install(folder, &place::patient(faults)),
             Self::Opencode => place::opencode(),
         }
     }
@@ -229,6 +229,28 @@ macro_rules! for_every_harness {
                 fn claude_code() {
                     super::$test(Harness::ClaudeCode);
                 }
+
+                #[test]
+                fn minimax_code() {
+                    super::$test(Harness::MinimaxCode);
+                }
+
+                #[test]
+                fn opencode() {
+                    super::$test(Harness::Opencode);
+                }
+            }
+        )+
+    };
+}
+
+/// The same with each of [`Harness::ACP`].
+#[macro_export]
+macro_rules! for_each_acp_agent {
+    ($($test:ident),+ $(,)?) => {
+        $(
+            mod $test {
+                use $crate::rig::Harness;
 
                 #[test]
                 fn minimax_code() {

@@ -49,6 +49,7 @@ pub use refusal::{Refused, refusal};
 pub use scenario::{is_long, scenario};
 
 use crate::child::FaultChild;
+use crate::mcode::{self, Faults};
 use crate::mcp::{Script, Server};
 use crate::provider::{Provider, Speaks};
 use crate::script::child::Program;
@@ -102,6 +103,8 @@ pub struct Setup {
     pub environment: Vec<(String, String)>,
     /// Another user who can reach the rig's folders and the Harness's program, and has the workspace.
     pub user: Option<u32>,
+    /// What the double of MiniMax Code does badly, where it stands at the Harness's path.
+    pub faults: Faults,
     /// The failpoints that a daemon is armed with that was built with them; without any, the ordinary daemon runs.
     pub failpoints: Option<String>,
 }
@@ -143,6 +146,12 @@ impl Setup {
     #[must_use]
     pub fn behind(self, lines: &str) -> Self {
         Self { before: Some(lines.into()), ..self }
+    }
+
+    /// The double of MiniMax Code with these faults.
+    #[must_use]
+    pub fn double(faults: Faults) -> Self {
+        Self { harness: Harness::MinimaxCode, faults, ..Self::default() }
     }
 
     /// The same for a Harness that declares this on a workspace.
@@ -237,7 +246,7 @@ impl Rig {
         }
         let (child, program) = match setup.stands {
             Stands::Real => {
-                let program = setup.harness.program(&place.double())?;
+                let program = setup.harness.program(&place.double(), &setup.faults)?;
                 (None, setup.user.map_or(Ok(program.clone()), |_| place.reachable(&program))?)
             }
             Stands::At(path) => (None, path),
@@ -251,8 +260,9 @@ impl Rig {
             }
         };
         let others = Harness::ALL.into_iter().filter(|other| setup.all && *other != setup.harness);
-        let others =
-            others.map(|other| Ok((other, other.program(&place.double())?))).collect::<anyhow::Result<Vec<_>>>()?;
+        let others = others
+            .map(|other| Ok((other, other.program(&place.double(), &setup.faults)?)))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         let programs = [(setup.harness, program)].into_iter().chain(others);
         let standing = |(harness, program): (Harness, PathBuf)| match &setup.before {
             Some(lines) if harness == setup.harness => Ok((harness, place.put_before(&program, lines)?)),
@@ -297,6 +307,20 @@ impl Rig {
     #[must_use]
     pub fn mcp(&self) -> &Server {
         self.mcp.as_ref().unwrap_or_else(|| panic!("the setup has no MCP server"))
+    }
+
+    /// The folder of the double of MiniMax Code, which has what it was started with and what it read (see [`crate::mcode`]).
+    #[must_use]
+    pub fn double(&self) -> PathBuf {
+        self.place.double()
+    }
+
+    /// Lets doubles that start from now on do this badly.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn set_faults(&self, faults: &Faults) -> anyhow::Result<()> {
+        mcode::set_faults(&self.place.double(), &place::patient(faults))
     }
 
     /// The Harness that is driven.

@@ -7,7 +7,7 @@ use std::{env, fs, io::Write as _};
 use anyhow::Context;
 use uuid::Uuid;
 
-use crate::mcode;
+use crate::mcode::Faults;
 
 /// The variable that arms failpoints.
 const FAILPOINTS: &str = "RUNTIME_BRIDGE_FAILPOINTS";
@@ -284,14 +284,9 @@ pub fn opencode() -> anyhow::Result<PathBuf> {
         .context("the pinned opencode is not installed: run scripts/install-harnesses --acp")
 }
 
-/// The double of MiniMax Code, which is made in a folder.
-///
-/// # Errors
-/// When it cannot be made.
-pub(super) fn mcode(folder: &Path) -> anyhow::Result<PathBuf> {
-    // Its own limit of two seconds for the discovery of MCP servers is one that a busy machine misses.
-    let faults = mcode::Faults { discovery_ms: Some(DISCOVERY_MS), ..mcode::Faults::default() };
-    mcode::install(folder, &faults)
+/// The same faults of the double, but that it has time for the discovery of MCP servers: its own two seconds a busy machine misses.
+pub(super) fn patient(faults: &Faults) -> Faults {
+    Faults { discovery_ms: faults.discovery_ms.or(Some(DISCOVERY_MS)), ..faults.clone() }
 }
 
 /// What this variable names, else the installed program at this path among the packages.

@@ -1,0 +1,68 @@
+//! How a prompt ended: by the reason in its answer, or by an error. Structured fields classify, prose never (R-EVT-5).
+
+use serde::Deserialize;
+
+use super::{
+    profile::Profile,
+    wire::{AUTH_REQUIRED, INVALID_PARAMS},
+};
+use crate::{
+    cleaner::Cleaner,
+    harness::{Failure, FailureCode, Finish, NativeEnd},
+    native::rpc::RpcError,
+};
+
+/// The end by an answer; `bare` says that the model has said and done nothing.
+pub(super) fn end(profile: &Profile, reason: &str, bare: bool) -> NativeEnd {
+    let failed = |code, message: String| NativeEnd::Failed { failure: failure(code, message), finish: None, at: None };
+    match reason {
+        "cancelled" => NativeEnd::Interrupted { at: None },
+        // Agents end a prompt so whose provider has failed, and say nothing of it.
+        "end_turn" if bare => failed(
+            FailureCode::ServerError,
+            format!(
+                "{} ended the prompt without anything from its model, which it does when its provider failed",
+                profile.name
+            ),
+        ),
+        "end_turn" => NativeEnd::Completed { finish: None, at: None },
+        "max_tokens" => NativeEnd::Completed { finish: Some(Finish::Incomplete), at: None },
+        "refusal" => NativeEnd::Completed { finish: Some(Finish::Refused), at: None },
+        "max_turn_requests" => failed(
+            FailureCode::StreamLimitExceeded,
+            format!("{} ended the prompt at its own limit of requests to the model", profile.name),
+        ),
+        other => {
+            let other: String = other.chars().take(64).flat_map(char::escape_debug).collect();
+            failed(
+                FailureCode::HarnessProtocolError,
+                format!("{} ended the prompt for a reason that the bridge does not know: {other}", profile.name),
+            )
+        }
+    }
+}
+
+/// The end by an error.
+pub(super) fn error(profile: &Profile, error: &RpcError, cleaner: &Cleaner) -> NativeEnd {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Data {
+        status_code: Option<u16>,
+        status: Option<u16>,
+    }
+    let data: Data = error.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default();
+    let status = data.status_code.or(data.status).filter(|status| (400..600).contains(status));
+    let code = match (error.code, status) {
+        (_, Some(status)) => FailureCode::of_status(status),
+        (AUTH_REQUIRED, None) => FailureCode::AuthenticationError,
+        (INVALID_PARAMS, None) => FailureCode::InvalidRequest,
+        _ => FailureCode::ServerError,
+    };
+    let message = format!("{} failed: {}", profile.name, cleaner.clean(&error.message));
+    let failure = Failure { http_status: status, ..failure(code, message) };
+    NativeEnd::Failed { failure, finish: None, at: None }
+}
+
+pub(super) fn failure(code: FailureCode, message: String) -> Failure {
+    Failure { code, message, http_status: None, exit: None }
+}

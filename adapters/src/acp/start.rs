@@ -1,0 +1,347 @@
+//! From a launch to a ready Executor: the home, the functions, the process, `initialize`, `session/new` or the one that goes on with a history (R-PRE-1, R-PRE-2, R-PRE-4). No model
+//! input is sent. Whatever fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use secrecy::ExposeSecret as _;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio_util::task::TaskTracker;
+
+use super::{
+    events::Names,
+    executor::{Conversation, Functions, Opened},
+    profile::{Agent, Barrier, FUNCTIONS, Profile, ResumeBy, SetUp},
+    wire::{self, Header, McpEntry},
+};
+use crate::{
+    function_server::{Address, FunctionServer, Happening},
+    harness::{Executor, HistoryFault, Launch, McpTransport, Placement, PrepareError, Resume, Settings},
+    native::{
+        lock::LockError,
+        process,
+        rpc::{self, Message, RpcError},
+    },
+    owner::{Opening, Step, Trouble, start, unstarted},
+    probe::Found,
+};
+
+/// Held while a process has the Session's native history (R-PRE-4).
+const LOCK: &str = "acp.lock";
+/// What is known of the conversation of a Session.
+const RECORD: &str = "acp-session.json";
+/// The version of the protocol.
+const VERSION: u64 = 1;
+
+/// Prepares an Executor.
+pub(super) async fn prepare(
+    agent: &Arc<dyn Agent>,
+    settings: &Settings,
+    found: Found,
+    launch: Launch,
+    tasks: &TaskTracker,
+) -> Result<Executor, PrepareError> {
+    let profile = agent.profile();
+    if let Some(trouble) = found.trouble {
+        return Err(unstarted("spawn", trouble));
+    }
+    if launch.resume.is_some() && profile.resume.is_none() {
+        let message = format!("{} does not prove which history it goes on with", profile.name);
+        return Err(PrepareError { history: Some(HistoryFault::Foreign), ..unstarted("session", message) });
+    }
+    if let Placement::Workspace { directory, .. } = &launch.configuration.placement {
+        let workspace = launch.workspace.as_deref().unwrap_or(directory);
+        start::still_there(workspace, settings).await.map_err(|message| unstarted("workspace", message))?;
+    }
+    let set_up = agent.set_up(settings, &found, &launch).await?;
+    let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
+        history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
+        ..unstarted("session", error.to_string())
+    })?;
+    let functions = match launch.configuration.functions.is_empty() {
+        true => None,
+        false => {
+            let served = FunctionServer::start(&launch.configuration.functions, tasks).await;
+            let (server, happenings) =
+                served.map_err(|error| unstarted("functions", format!("serve the functions: {error}")))?;
+            Some(Functions {
+                server,
+                happenings,
+                listed: false,
+                patience: settings.limits.mcp_start.max(profile.listed_within),
+            })
+        }
+    };
+    let SetUp { program, arguments, environment, directory, package, settings: native_settings, options } = set_up;
+    let process = process::Launch {
+        keeper: settings.keeper.clone(),
+        program,
+        args: arguments,
+        directory: directory.clone(),
+        environment,
+        mark: launch.mark.clone(),
+        grace: settings.limits.term_grace,
+        user: settings.user.clone(),
+    };
+    let opening = Opening::start(profile.name, settings, &launch, process, |_| true)
+        .await
+        .map_err(|error| unstarted("spawn", error.to_string()))?;
+    let mut talk = Talk { opening, next_id: 1, profile, functions };
+    let (id, version) = match talk.open(&launch, &directory, &options).await {
+        Ok(opened) => opened,
+        Err((step, trouble)) => return Err(talk.opening.fail(step, trouble).await),
+    };
+    if let Err(error) = record(&launch.home, &id) {
+        let trouble = Trouble::Unfit(format!("the conversation could not be recorded: {error}"));
+        return Err(talk.opening.fail("session", trouble).await);
+    }
+    let Talk { opening, next_id, functions, .. } = talk;
+    let model = match profile.barrier {
+        Barrier::Model => options.into_iter().find(|(option, _)| option == "model"),
+        Barrier::List | Barrier::None => None,
+    };
+    let names = Names::of(&**agent, &launch.configuration);
+    let native =
+        Conversation::new(Opened { agent: Arc::clone(agent), id: id.clone(), next_id, names, functions, model });
+    let (orders, reports, keeper) = opening.own(native, lock, package, tasks).await?;
+    let version = version.or(found.version).unwrap_or_default();
+    Ok(Executor { orders, reports, version, native_session_id: id, settings: native_settings, keeper })
+}
+
+#[derive(Deserialize, Serialize)]
+struct Record {
+    session: String,
+}
+
+fn record_path(home: &Path) -> PathBuf {
+    home.join(RECORD)
+}
+
+/// Writes down which conversation the Session's home has.
+fn record(home: &Path, id: &str) -> io::Result<()> {
+    let text = serde_json::to_string(&Record { session: id.to_owned() })?;
+    crate::native::user::write_own(&record_path(home), &text, None)
+}
+
+/// Whether the home has the conversation that is meant: by what the bridge wrote down, since the agent's own history is not read (R-PRE-4).
+pub(super) fn check_history(home: &Path, resume: &Resume) -> Result<(), HistoryFault> {
+    let text = match std::fs::read_to_string(record_path(home)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(HistoryFault::Missing),
+        Err(_) => return Err(HistoryFault::Corrupt),
+    };
+    match serde_json::from_str::<Record>(&text) {
+        Ok(record) if record.session == resume.native_session_id => Ok(()),
+        Ok(_) => Err(HistoryFault::Foreign),
+        Err(_) => Err(HistoryFault::Corrupt),
+    }
+}
+
+/// A process that is being talked into a conversation.
+struct Talk<'a> {
+    opening: Opening,
+    next_id: u64,
+    profile: &'a Profile,
+    functions: Option<Functions>,
+}
+
+/// Why there is no answer.
+enum Refusal {
+    By(RpcError),
+    Other(Trouble),
+}
+
+impl From<Trouble> for Refusal {
+    fn from(trouble: Trouble) -> Self {
+        Self::Other(trouble)
+    }
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::By(error) => Self::Refused(error.message),
+            Refusal::Other(trouble) => trouble,
+        }
+    }
+}
+
+impl Talk<'_> {
+    /// Gives the conversation and the version that the agent says it has.
+    async fn open(
+        &mut self,
+        launch: &Launch,
+        directory: &Path,
+        options: &[(String, String)],
+    ) -> Result<(String, Option<String>), (Step, Trouble)> {
+        let at = |step: Step| move |trouble: Trouble| (step, trouble);
+        let initialized = self.initialize().await.map_err(at("initialize"))?;
+        let servers = self.servers(launch);
+        let opened = self.converse(launch, directory, &servers).await.map_err(at("session"))?;
+        let (id, mut standing) = opened;
+        for (option, value) in options {
+            standing = self.set(&id, option, value, standing).await.map_err(at("options"))?;
+        }
+        if !self.profile.lists_with_each_prompt {
+            self.await_functions().await.map_err(at("functions"))?;
+        }
+        Ok((id, initialized.agent_info.and_then(|info| info.version)))
+    }
+
+    async fn initialize(&mut self) -> Result<wire::Initialized, Trouble> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params<'a> {
+            protocol_version: u64,
+            client_capabilities: &'a RawValue,
+            client_info: Client,
+        }
+        #[derive(Serialize)]
+        struct Client {
+            name: &'static str,
+            version: &'static str,
+        }
+        let client_capabilities: &RawValue = serde_json::from_str(self.profile.client_capabilities)
+            .map_err(|error| Trouble::Unfit(format!("the profile is none: {error}")))?;
+        let client_info = Client { name: "runtime-bridge", version: env!("CARGO_PKG_VERSION") };
+        let params = Params { protocol_version: VERSION, client_capabilities, client_info };
+        let initialized: wire::Initialized = self.asked("initialize", &params).await?;
+        if initialized.protocol_version != VERSION {
+            return Err(Trouble::Unfit(format!(
+                "{} speaks version {} of ACP, and the bridge version {VERSION}",
+                self.profile.name, initialized.protocol_version
+            )));
+        }
+        Ok(initialized)
+    }
+
+    /// The servers as the agent is told of them.
+    fn servers(&self, launch: &Launch) -> Vec<McpEntry> {
+        let header = |name: &str, value: &str| Header { name: name.to_owned(), value: value.to_owned() };
+        let bearer =
+            |token: &secrecy::SecretString| header("Authorization", &format!("Bearer {}", token.expose_secret()));
+        let declared = launch.configuration.mcp_servers.iter().filter_map(|server| match &server.transport {
+            McpTransport::Http { url, headers, bearer: wants_bearer } => {
+                let own = headers.iter().map(|(name, value)| header(name, value));
+                let token = launch.mcp_bearers.get(&server.label).filter(|_| *wants_bearer).map(bearer);
+                let headers = own.chain(token).collect();
+                Some(McpEntry { kind: "http", name: server.label.clone(), url: url.clone(), headers })
+            }
+            // Not declared for any agent, so never admitted.
+            McpTransport::Stdio { .. } => None,
+        });
+        let functions = self.functions.as_ref().map(|functions| {
+            let Address { url, bearer: token } = functions.server.address();
+            McpEntry { kind: "http", name: FUNCTIONS.to_owned(), url: url.clone(), headers: vec![bearer(token)] }
+        });
+        functions.into_iter().chain(declared).collect()
+    }
+
+    /// Opens the conversation, or goes on with this one and no other (R-PRE-4). What is told before the answer is a replay.
+    async fn converse(
+        &mut self,
+        launch: &Launch,
+        cwd: &Path,
+        mcp_servers: &[McpEntry],
+    ) -> Result<(String, Vec<wire::ConfigOption>), Trouble> {
+        let Some(resume) = &launch.resume else {
+            let opened: wire::Opened =
+                self.asked("session/new", &wire::Open { session_id: None, cwd, mcp_servers }).await?;
+            let id = opened.session_id.filter(|id| !id.is_empty());
+            let id = id.ok_or_else(|| Trouble::Broken("the session has no id".to_owned()))?;
+            return Ok((id, opened.config_options));
+        };
+        let method = match self.profile.resume {
+            Some(ResumeBy::Load) => "session/load",
+            Some(ResumeBy::Resume) | None => "session/resume",
+        };
+        let id = &resume.native_session_id;
+        let params = wire::Open { session_id: Some(id), cwd, mcp_servers };
+        let answer = self.ask(method, &params).await.map_err(|refusal| match refusal {
+            // Whatever the code is: agents have several for a conversation that they do not know.
+            Refusal::By(error) => Trouble::NoHistory(HistoryFault::Missing, error.message),
+            Refusal::Other(trouble) => trouble,
+        })?;
+        // The answer need not name it; where it does, it is this one. It may be `null`.
+        let opened: Option<wire::Opened> = read(&answer)?;
+        let opened = opened.unwrap_or_default();
+        if opened.session_id.is_some_and(|told| told != *id) {
+            return Err(Trouble::Other);
+        }
+        Ok((id.clone(), opened.config_options))
+    }
+
+    /// Sets an option, unless it has the value; the answer must show it.
+    async fn set(
+        &mut self,
+        id: &str,
+        option: &str,
+        value: &str,
+        standing: Vec<wire::ConfigOption>,
+    ) -> Result<Vec<wire::ConfigOption>, Trouble> {
+        let has = |options: &[wire::ConfigOption]| {
+            let of = options.iter().find(|one| one.id == option).and_then(|one| one.current_value.as_ref());
+            of.is_some_and(|current| current.as_str() == Some(value))
+        };
+        if has(&standing) {
+            return Ok(standing);
+        }
+        let params = wire::SetOption { session_id: id, config_id: option, value };
+        let now: wire::Opened = self.asked("session/set_config_option", &params).await?;
+        match has(&now.config_options) {
+            true => Ok(now.config_options),
+            false => Err(Trouble::Unfit(format!("{} did not take {value} for its option {option}", self.profile.name))),
+        }
+    }
+
+    /// The functions are listed when the conversation is opened: without that the model would not have them.
+    async fn await_functions(&mut self) -> Result<(), Trouble> {
+        let Some(functions) = &mut self.functions else { return Ok(()) };
+        while !functions.listed {
+            match functions.happenings.try_recv() {
+                Ok(happening) => functions.listed |= matches!(happening, Happening::Listed),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
+                    let name = self.profile.name;
+                    return Err(Trouble::Unfit(format!(
+                        "{name} did not ask for the functions, so that its model would not have them"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to a request, as it is to be read.
+    async fn asked<T: DeserializeOwned>(&mut self, method: &str, params: &impl Serialize) -> Result<T, Trouble> {
+        let answer = self.ask(method, params).await?;
+        read(&answer)
+    }
+
+    /// Writes a request and reads up to its answer. What the agent asks meanwhile is declined, what it tells is skipped.
+    async fn ask(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, Refusal> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.opening.write(wire::request(id, method, params))?;
+        loop {
+            let line = self.opening.line().await?;
+            match rpc::parse(&line) {
+                Ok(Message::Response { id: told, outcome }) if told == id => {
+                    return outcome.map(ToOwned::to_owned).map_err(Refusal::By);
+                }
+                Ok(Message::Request { id, method, .. }) => self.opening.write(wire::decline(id, &method))?,
+                Ok(Message::Notification { .. } | Message::Response { .. }) => {}
+                Err(malformed) => tracing::debug!(%malformed, "skipped a line"),
+            }
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: &RawValue) -> Result<T, Trouble> {
+    serde_json::from_str(answer.get())
+        .map_err(|error| Trouble::Broken(format!("unexpected answer, column {}", error.column())))
+}
