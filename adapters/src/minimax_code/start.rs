@@ -7,7 +7,7 @@ use std::{
 
 use super::{config, names, probe};
 use crate::{
-    acp::profile::SetUp,
+    acp::profile::{FUNCTIONS, SetUp},
     harness::{Launch, Placement, PrepareError, Settings},
     native::{folder, user},
     owner::{start, unstarted},
@@ -35,7 +35,6 @@ pub(super) async fn set_up(settings: &Settings, launch: &Launch) -> Result<SetUp
     let directory = match &configuration.placement {
         Placement::Workspace { directory, .. } => {
             let directory = launch.workspace.as_deref().unwrap_or(directory);
-            start::still_there(directory, settings).await.map_err(|message| unstarted("workspace", message))?;
             project(directory, settings, launch).map_err(|message| unstarted("mcp", message))?;
             directory
         }
@@ -70,7 +69,7 @@ fn project(workspace: &Path, settings: &Settings, launch: &Launch) -> Result<(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(format!("the {PROJECT} of the workspace cannot be read: {error}")),
     };
-    let functions = (!launch.configuration.functions.is_empty()).then_some("functions");
+    let functions = (!launch.configuration.functions.is_empty()).then_some(FUNCTIONS);
     let labels = launch.configuration.mcp_servers.iter().map(|server| &*server.label).chain(functions);
     let holds = launch.holds_key || !launch.mcp_bearers.is_empty();
     judge(&text, holds, settings.trust_workspace, labels)
