@@ -44,6 +44,8 @@ pub(super) struct File {
     #[serde(default)]
     claude_code: Program,
     #[serde(default)]
+    minimax_code: Program,
+    #[serde(default)]
     providers: BTreeMap<String, ProviderEntry>,
     #[serde(default)]
     limits: LimitEntries,
@@ -175,6 +177,7 @@ impl File {
             max_executors: self.max_executors,
             codex: self.codex.program,
             claude_code: self.claude_code.program,
+            minimax_code: self.minimax_code.program,
             providers,
             gateway: self.gateway.unwrap_or(true),
             allow_origins: origins(&self.allow_origins)?,
@@ -271,6 +274,15 @@ mod tests {
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
         refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol", "`messages`"]);
+        for limits in ["{context=8,output=9}", "{context=8,output=0}"] {
+            let text = format!("[providers.p]\nprotocol='messages'\nbase_url='http://x'\ntoken_limits={limits}");
+            refused(&text, &["providers.p.token_limits", TokenLimits::RANGE]);
+        }
+        refused(
+            "[providers.p]\nprotocol='messages'\nbase_url='http://x'\ntoken_limits={context=8}",
+            &["line 4", "token_limits", "output"],
+        );
+        refused("[minimax_code]\ncommand = 'x'", &["line 2", "command", "program"]);
         refused(
             "[providers.p]\nprotocol='responses'\nbase_url='http://a:b@x'",
             &["providers.p.base_url", "credentials"],
@@ -283,15 +295,21 @@ mod tests {
         let path = Path::new("config.toml");
         let file = parse(
             path,
-            "state = '/s'\ncodex.program = '/c'\nclaude_code.program = '/d'\n[limits]\nhandle_life_ms = 5\n\
-             [providers.p]\nprotocol = 'messages'\nbase_url = 'https://p'",
+            "state = '/s'\ncodex.program = '/c'\nclaude_code.program = '/d'\nminimax_code.program = '/e'\n[limits]\nhandle_life_ms = 5\n\
+             [providers.p]\nprotocol = 'messages'\nbase_url = 'https://p'\n\
+             [providers.q]\nprotocol = 'chat_completions'\nbase_url = 'https://q/v1'\n\
+             token_limits = { context = 64000, output = 4096 }",
         )
         .unwrap();
         let settings = file.settle(path).unwrap();
         assert_eq!(settings.state, Path::new("/s"));
         assert_eq!(settings.codex.as_deref(), Some(Path::new("/c")));
         assert_eq!(settings.claude_code.as_deref(), Some(Path::new("/d")));
-        assert_eq!(settings.providers["p"].provider.protocol, ModelProtocol::Messages);
+        assert_eq!(settings.minimax_code.as_deref(), Some(Path::new("/e")));
+        let of = |name: &str| &settings.providers[name].provider;
+        assert_eq!((of("p").protocol, of("p").token_limits), (ModelProtocol::Messages, None));
+        let limits = TokenLimits::of(64_000, 4096);
+        assert_eq!((of("q").protocol, of("q").token_limits), (ModelProtocol::ChatCompletions, limits));
         assert_eq!(settings.limits, Limits { handle_life: Duration::from_millis(5), ..Limits::default() });
         assert!(settings.refuse_tools && settings.gateway && settings.trust_workspace.is_none());
         let settings = parse(path, "").unwrap().settle(path).unwrap();

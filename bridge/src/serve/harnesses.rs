@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use adapters::{
+    acp::AcpHarness,
     claude_code::ClaudeCode,
     codex::Codex,
     harness::{self, Harness},
+    minimax_code,
     native::user::User,
 };
 
@@ -16,6 +18,8 @@ use crate::config::Settings;
 pub(crate) struct Harnesses {
     codex: Arc<Codex>,
     claude_code: Arc<ClaudeCode>,
+    /// Those that speak the Agent Client Protocol.
+    agents: Vec<Arc<AcpHarness>>,
 }
 
 impl Harnesses {
@@ -26,19 +30,24 @@ impl Harnesses {
         Self {
             codex: Arc::new(Codex::new(with(&settings.codex))),
             claude_code: Arc::new(ClaudeCode::new(with(&settings.claude_code))),
+            agents: vec![Arc::new(minimax_code::harness(with(&settings.minimax_code)))],
         }
     }
 
     /// Each by its kind.
     pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, Arc<dyn Harness>> {
-        let all: [Arc<dyn Harness>; 2] = [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _];
-        all.into_iter().map(|harness| (harness.kind(), harness)).collect()
+        let own: [Arc<dyn Harness>; 2] = [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _];
+        let agents = self.agents.iter().map(|agent| Arc::clone(agent) as _);
+        own.into_iter().chain(agents).map(|harness: Arc<dyn Harness>| (harness.kind(), harness)).collect()
     }
 
     /// Waits until every Executor that was prepared is gone.
     pub(crate) async fn drained(&self) {
         self.codex.drained().await;
         self.claude_code.drained().await;
+        for agent in &self.agents {
+            agent.drained().await;
+        }
     }
 }
 
