@@ -173,7 +173,8 @@ pub(crate) fn beside(folder: &Path, package: impl AsRef<Path>) -> impl Iterator<
     folder.ancestors().map(move |folder| folder.join("node_modules").join(package.as_ref()))
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+/// A program on `PATH`.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let runs = |path: &PathBuf| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     env::split_paths(&path).filter(|folder| folder.is_absolute()).map(|folder| folder.join(name)).find(runs)

@@ -174,6 +174,7 @@ fn a_prompt_that_is_never_answered_is_stalled() {
 
 /// A Turn whose command runs, cancelled: nothing of it is left, and the next one goes on.
 async fn cancelled(rig: &Rig) -> anyhow::Result<()> {
+    rig.provider.reset();
     rig.provider.script(
         r#"[{"play": [{"shell": {"command": "sleep 71 & sleep 72; true", "yield_ms": 30000}}]}, {"always": true, "play": [{"text": {"chunks": ["Here I am."]}}]}]"#,
     )?;

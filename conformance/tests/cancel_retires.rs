@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::for_each_harness;
+use conformance::for_every_harness;
 use conformance::rig::{Bystander, Harness, Observed, Process, Rig, Setup, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, EndCause, FailureCode, ToolStatus, TurnStatus, event::Kind};
 use rustix::process::Signal;
 
-for_each_harness!(
+for_every_harness!(
     a_harness_that_does_not_answer_is_retired_by_a_cancel,
     a_harness_that_is_killed_while_it_is_cancelled_is_a_failure,
     a_harness_that_somebody_else_kills_is_a_failure,

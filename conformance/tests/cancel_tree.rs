@@ -13,6 +13,7 @@ use proto::v1::event::Kind;
 use proto::v1::{self, CancelOutcome, ToolStatus, TurnStatus};
 use serde_json::json;
 
+// What it looks at is different, or missing, with agents behind ACP.
 for_each_harness!(
     nothing_that_hides_outlives_the_cancel,
     nothing_that_a_command_started_outlives_the_cancel,

@@ -4,25 +4,29 @@ use std::time::Duration;
 
 use anyhow::Context;
 use conformance::child::fault::{Fault, MARK, Place};
-use conformance::for_each_harness;
 use conformance::rig::{
     Daemon, Ended, Harness, Isolation, MODEL_KEY, Observed, Rig, Setup, function, refusal, scenario, text_result,
 };
+use conformance::{for_each_harness, for_every_harness};
 use proto::client::{Messages, Session, text_input};
 use proto::v1::{self, ExecutorState, Reason, event::Kind, watch_runtime_response::News};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
+for_every_harness!(
+    a_turn_that_only_waits_holds_nothing_up,
+    a_turn_that_waits_may_be_answered_while_another_one_runs,
+    what_still_runs_at_the_deadline_is_interrupted,
+    a_second_signal_does_not_wait_for_what_runs
+);
+
+// What it looks at is different, or missing, with agents behind ACP.
 for_each_harness!(
     what_runs_finishes_and_nothing_new_begins,
     health_says_that_a_daemon_which_drains_does_not_serve,
-    a_turn_that_only_waits_holds_nothing_up,
-    a_turn_that_waits_may_be_answered_while_another_one_runs,
     a_preparation_at_work_is_given_up,
-    what_still_runs_at_the_deadline_is_interrupted,
     a_signal_waits_for_what_runs,
-    a_drain_goes_on_without_those_who_asked_for_it_and_is_answered_before_the_daemon_leaves,
-    a_second_signal_does_not_wait_for_what_runs,
+    a_drain_goes_on_without_those_who_asked_for_it_and_is_answered_before_the_daemon_leaves
 );
 
 /// A first answer that waits for the gate `go` and then breaks off, and a second one that is whole.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Context;
-use conformance::for_each_harness;
+use conformance::for_every_harness;
 use conformance::provider::Recorded;
 use conformance::rig::{
     Daemon, Harness, MODEL_KEY, Observed, Rig, Setup, files_with, function, refusal, scenario, text_result,
@@ -13,7 +13,7 @@ use proto::v1::{self, CredentialOutcome, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-for_each_harness!(
+for_every_harness!(
     the_provider_has_the_key_and_the_harness_a_placeholder,
     a_fresh_key_holds_from_the_next_request_on,
     another_key_leaves_the_executor_as_it_is,

@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::for_each_harness;
+use conformance::for_every_harness;
 use conformance::provider::Recorded;
 use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, refusal, scenario, text_result};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use rustix::process::Signal;
 
-for_each_harness!(
+for_every_harness!(
     after_a_restart_everything_is_as_it_was,
     after_a_kill_of_the_daemon_in_a_call_the_session_goes_on,
     after_a_kill_of_the_harness_the_session_goes_on,

@@ -1,10 +1,10 @@
 //! The smallest scenario: one text Turn of the real Harness.
 
-use conformance::for_each_harness;
+use conformance::for_every_harness;
 use conformance::rig::{Harness, MODEL_KEY, Setup, scenario};
 use proto::v1::event::Kind;
 
-for_each_harness!(a_text_turn_completes);
+for_every_harness!(a_text_turn_completes);
 
 fn a_text_turn_completes(harness: Harness) {
     scenario("text_turn", &["R-EVT-1", "R-EVT-2", "R-EVT-3"], Setup::default().of(harness), async |rig| {

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::for_each_harness;
 use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::{for_each_harness, for_every_harness};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::event::Kind;
 use proto::v1::{self, CancelOutcome, Reason, TurnStatus};
 
-for_each_harness!(
+for_every_harness!(
     a_cancel_while_the_model_streams_voids_the_message,
     a_cancel_stops_a_command_and_what_it_started,
     a_cancel_abandons_the_call_that_waits,
@@ -18,9 +18,11 @@ for_each_harness!(
     a_second_cancel_changes_nothing,
     a_finished_turn_answers_how_it_ended,
     a_cancel_that_does_not_wait_tells_the_phase_and_goes_on,
-    a_cancel_works_while_the_provider_says_nothing_at_all,
-    a_cancel_works_while_a_request_is_tried_again
+    a_cancel_works_while_the_provider_says_nothing_at_all
 );
+
+// What it looks at is different, or missing, with agents behind ACP.
+for_each_harness!(a_cancel_works_while_a_request_is_tried_again);
 
 fn a_cancel_while_the_model_streams_voids_the_message(harness: Harness) {
     let rules = ["R-CAN-1", "R-CAN-2", "R-CAN-3", "R-EVT-2", "R-EVT-3"];

@@ -6,6 +6,7 @@ use conformance::rig::{Harness, Observed, Setup, function, scenario, text_result
 use proto::client::text_input;
 use proto::v1;
 
+// What it looks at is different, or missing, with agents behind ACP.
 for_each_harness!(
     what_looks_like_an_order_to_the_harness_is_text,
     what_is_added_to_a_turn_is_text_too,

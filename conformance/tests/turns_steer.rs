@@ -8,6 +8,7 @@ use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::event::Kind;
 use proto::v1::{self, DiscardReason, InputEvidence, InputPhase, Reason};
 
+// What it looks at is different, or missing, with agents behind ACP.
 for_each_harness!(
     an_input_comes_into_the_answer_and_the_model_reads_it,
     an_input_waits_for_the_call_that_is_open,

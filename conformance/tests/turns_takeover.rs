@@ -1,12 +1,12 @@
 //! A Core that takes a Session over by a higher epoch: the old one is fenced at once, the Turn goes on under the new one.
 
 use anyhow::Context;
-use conformance::for_each_harness;
+use conformance::for_every_harness;
 use conformance::rig::{Harness, Observed, Rig, Setup, function, name, refused, scenario, text_result};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason};
 
-for_each_harness!(
+for_every_harness!(
     a_running_turn_goes_on_under_the_higher_epoch,
     a_handle_of_the_lower_epoch_is_void,
     an_epoch_that_was_never_bound_is_refused

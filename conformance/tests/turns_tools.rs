@@ -1,16 +1,15 @@
 //! What the Harness's own tools do on the workspace: commands with output and exit code, patches, and what the model
 //! reads of them.
 
-use conformance::for_each_harness;
 use conformance::rig::{Harness, Observed, Setup, scenario};
+use conformance::{for_each_harness, for_every_harness};
 use proto::v1;
 use proto::v1::event::Kind;
 
-for_each_harness!(
-    a_command_runs_in_the_workspace_and_its_output_is_whole,
-    a_command_that_fails_has_its_exit_code,
-    commands_side_by_side_are_items_of_their_own
-);
+for_every_harness!(a_command_that_fails_has_its_exit_code, commands_side_by_side_are_items_of_their_own);
+
+// What it looks at is different, or missing, with agents behind ACP.
+for_each_harness!(a_command_runs_in_the_workspace_and_its_output_is_whole);
 
 fn a_command_runs_in_the_workspace_and_its_output_is_whole(harness: Harness) {
     scenario("tool_command", &["R-EVT-2", "R-CTL-5"], Setup::outer().of(harness), async |rig| {
@@ -64,8 +63,8 @@ fn a_command_that_fails_has_its_exit_code(harness: Harness) {
         let [end] = &tools(&seen)[..] else { anyhow::bail!("not one tool: {seen:?}") };
         assert_eq!(end.status(), v1::ToolStatus::Failed);
         // Claude Code has no field for the code.
-        assert_eq!(end.exit_code, (harness == Harness::Codex).then_some(3));
-        assert!(text(end.output.as_ref()).trim_end().ends_with("to stderr"), "{end:?}");
+        assert_eq!(end.exit_code, (harness != Harness::ClaudeCode).then_some(3));
+        assert!(text(end.output.as_ref()).contains("to stderr"), "{end:?}");
         assert_eq!(seen.messages(), ["It failed."], "a failed command does not fail the Turn");
         Ok(())
     });

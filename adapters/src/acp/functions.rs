@@ -148,6 +148,11 @@ impl Calls {
         Some((call.request, answer))
     }
 
+    /// The requests that still wait, for which nobody answers any more.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.calls.iter().filter(|call| matches!(call.phase, Phase::Pending)).map(|call| call.request)
+    }
+
     /// The answer to a request is on its way.
     pub(super) fn written(&mut self, request: RequestId) -> Option<Report> {
         let call = self.calls.iter_mut().find(|call| call.request == request)?;

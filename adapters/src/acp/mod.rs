@@ -4,6 +4,9 @@ mod events;
 mod executor;
 mod failure;
 mod functions;
+mod configured;
+mod generic;
+mod opencode;
 pub(crate) mod profile;
 mod start;
 pub(crate) mod wire;
@@ -91,3 +94,4 @@ impl Harness for AcpHarness {
         })
     }
 }
+pub use configured::{Configured, Known, Misconfigured};

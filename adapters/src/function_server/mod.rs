@@ -1,9 +1,46 @@
 //! Functions of the application for a Harness that can only take them from an MCP server: a server of the bridge's own on loopback, one for each Executor, with a
 //! bearer of its own. It knows the functions and who asks for them, and nothing of Turns.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    io,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use secrecy::SecretString;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use crate::harness::{FunctionTool, OutputPart};
+use door::Door;
+use served::Served;
+
+mod door;
+mod served;
+#[cfg(test)]
+mod tests;
+
+/// LIMIT: happenings that wait for the owner; the requests behind them wait as well, and nothing is lost.
+const HAPPENINGS: usize = 64;
+/// Random bytes in the path and in the bearer: nobody guesses them.
+const SECRET_BYTES: usize = 24;
+
+/// A server that listens. Dropping it ends it, and whoever still asks gets no answer.
+#[derive(Debug)]
+pub(crate) struct FunctionServer {
+    address: Address,
+    open: Arc<Open>,
+    _stop: DropGuard,
+}
 
 /// Names a request for a function among those of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +57,8 @@ pub(crate) enum Happening {
         request: RequestId,
         /// Name of the function: one of those that are declared.
         name: String,
-        /// Arguments as JSON text.
+        /// Arguments as JSON text, as the SDK read and wrote them: keys are sorted, of equal keys the last one counts, and a number that is no 64-bit integer is a
+        /// float.
         arguments: String,
     },
     /// The answer has been handed to the connection.
@@ -46,24 +84,103 @@ pub(crate) struct Address {
     pub(crate) bearer: SecretString,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) success: bool,
-    pub(crate) parts: Vec<crate::harness::OutputPart>,
-}
+/// What a function returned, as it is rendered.
 #[derive(Debug)]
-pub(crate) struct FunctionServer {
-    address: Address,
+pub(crate) struct Answer {
+    /// Whether it succeeded: a failure is a result with `isError`.
+    pub(crate) success: bool,
+    /// Its parts in order.
+    pub(crate) parts: Vec<OutputPart>,
 }
+
 impl FunctionServer {
+    /// Begins to listen, on a port that the system picks. Everything that it does is done by `tasks`.
     pub(crate) async fn start(
-        _: &[crate::harness::FunctionTool],
-        _: &tokio_util::task::TaskTracker,
-    ) -> std::io::Result<(Self, tokio::sync::mpsc::Receiver<Happening>)> {
-        Err(std::io::Error::other("stub"))
+        functions: &[FunctionTool],
+        tasks: &TaskTracker,
+    ) -> io::Result<(Self, mpsc::Receiver<Happening>)> {
+        let (path, bearer) = (secret()?, SecretString::from(secret()?));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = Address { url: format!("http://{}/{path}", listener.local_addr()?), bearer: bearer.clone() };
+        let (happenings, happened) = mpsc::channel(HAPPENINGS);
+        let (open, stop) = (Arc::new(Open::default()), CancellationToken::new());
+        let served = Served::new(functions, happenings, Arc::clone(&open), tasks.clone(), stop.clone())?;
+        let door = Door::new(&path, bearer, served, stop.clone());
+        tasks.spawn(door::listen(listener, Arc::new(door), tasks.clone(), stop.clone()));
+        Ok((Self { address, open, _stop: stop.drop_guard() }, happened))
     }
+
+    /// Where it listens.
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
-    pub(crate) fn answer(&self, _: RequestId, _: Answer) {}
+
+    /// Answers a request. One that is not open, because it was answered or has given up, is left as it is.
+    pub(crate) fn answer(&self, request: RequestId, answer: Answer) {
+        self.open.answer(request, answer);
+    }
+
+    /// Answers every request that is open with a failure of this text.
+    pub(crate) fn close_open(&self, text: &str) {
+        for waiting in self.open.take_all() {
+            // Who has given up meanwhile needs none.
+            _ = waiting.send(Answer { success: false, parts: vec![OutputPart::Text(text.to_owned())] });
+        }
+    }
+}
+
+/// The requests that wait for an answer.
+#[derive(Debug, Default)]
+struct Open(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    requests: u64,
+    answers: HashMap<RequestId, oneshot::Sender<Answer>>,
+}
+
+impl Open {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self) -> (RequestId, oneshot::Receiver<Answer>) {
+        let (give, answer) = oneshot::channel();
+        let mut waiting = self.lock();
+        waiting.requests += 1;
+        let request = RequestId(waiting.requests);
+        waiting.answers.insert(request, give);
+        (request, answer)
+    }
+
+    fn remove(&self, request: RequestId) {
+        self.lock().answers.remove(&request);
+    }
+
+    fn answer(&self, request: RequestId, answer: Answer) {
+        let waiting = self.lock().answers.remove(&request);
+        if let Some(waiting) = waiting {
+            // Who has given up meanwhile needs none.
+            _ = waiting.send(answer);
+        }
+    }
+
+    fn take_all(&self) -> impl Iterator<Item = oneshot::Sender<Answer>> + use<> {
+        std::mem::take(&mut self.lock().answers).into_values()
+    }
+}
+
+/// 192 random bits, as text.
+fn secret() -> io::Result<String> {
+    let mut bytes = [0u8; SECRET_BYTES];
+    let mut filled = 0;
+    while filled < SECRET_BYTES {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    let mut text = String::with_capacity(2 * SECRET_BYTES);
+    for byte in bytes {
+        // A String can always be written to.
+        _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
 }

@@ -96,7 +96,7 @@ impl Rig {
         session.resume(configuration, vec![key], native_session_id).await
     }
 
-    /// Prepares the next Turn on the Executor that is there.
+    /// Prepares the next Turn on the Executor that is there; behind a cancel that the Harness's process does not outlive, on another one that goes on with its history.
     ///
     /// # Errors
     /// What the bridge refused, or an Executor that was replaced.
@@ -105,9 +105,17 @@ impl Rig {
         session: &Session,
         configuration: v1::ExecutionConfiguration,
     ) -> anyhow::Result<v1::Ready> {
-        let ready = self.prepare(session, configuration).await?;
-        anyhow::ensure!(ready.reused, "the Executor was replaced");
-        Ok(ready)
+        if self.kind().outlives_a_cancel() {
+            let ready = self.prepare(session, configuration).await?;
+            anyhow::ensure!(ready.reused, "the Executor was replaced");
+            return Ok(ready);
+        }
+        let listing = v1::ListTurnsRequest { assignment: Some(session.assignment().clone()), ..Default::default() };
+        let turns = self.client().await?.list_turns(listing).await?.turns;
+        match turns.into_iter().find_map(|turn| turn.native) {
+            Some(native) => Ok(self.resume(session, configuration, &native.session_id).await?),
+            None => self.prepare(session, configuration).await,
+        }
     }
 
     /// Waits until a Session has no Executor: one whose process ended by itself may be there for a moment longer.

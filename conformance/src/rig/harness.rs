@@ -161,6 +161,12 @@ impl Harness {
         self != Self::MinimaxCode
     }
 
+    /// Whether its process takes another Turn behind a cancel that it has settled.
+    #[must_use]
+    pub fn outlives_a_cancel(self) -> bool {
+        Self::ALL.contains(&self)
+    }
+
     /// Where a scenario has nothing for this Harness, and must not run with it.
     ///
     /// # Panics

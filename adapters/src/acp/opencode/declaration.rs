@@ -1,0 +1,184 @@
+//! What opencode supports, and what is switched off in it (R-CAP-1, R-CAP-2).
+
+use std::time::Duration;
+
+use crate::{
+    acp::profile::FUNCTIONS,
+    admission::NAME_PATTERN,
+    harness::{
+        AcceptedValues, Availability,
+        Capability::{
+            EnvironmentNone, ExecutionControls, FunctionTools, HomeRemoval, LocalEnvironment, McpHttpBearerAuth,
+            McpHttpTools, MessageObservation, ParallelFunctionCalls, SessionResume,
+        },
+        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin,
+        ModelProtocol, Proved, Row, SearchLimits, Settings, TextVerbosity, WebSearchMode,
+    },
+    probe::Found,
+};
+
+/// The version that everything here was seen of (R-CAP-5).
+pub(super) const QUALIFIED: &str = "1.18.33";
+
+/// It gives up a call by itself. This is the longest that a timer of its runtime can be told, and what it is told: a longer one would fire at once.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_millis(2_147_483_647);
+
+/// The longest name of a tool that providers of Chat Completions take.
+const NAME_BYTES: usize = 64;
+/// The longest name of a function: `functions_` stands before it.
+pub(super) const FUNCTION_BYTES: usize = NAME_BYTES - FUNCTIONS.len() - 1;
+
+/// The most UTF-16 code units of a result: each is at most three bytes, and two bytes stand between two texts. Longer ones it would cut.
+pub(super) const RESULT_CHARACTERS: usize = 96_000;
+
+/// What the bridge adds to a message that opencode would take for a command.
+pub(super) const REWRITES: &[(&str, &str)] =
+    &[("before a first text that begins with /, behind white space or not", "\u{200b}")];
+
+/// What the files of the home and the variables switch off.
+pub(super) const SWITCHED_OFF: &[&str] = &[
+    "agents",
+    "claude_code_files",
+    "compaction",
+    "default_plugins",
+    "language_server_downloads",
+    "project_configuration",
+    "sharing",
+    "skills",
+    "snapshots",
+    "titles",
+    "updates",
+    "user_questions",
+    "web_search",
+];
+
+/// Every capability that is declared, with the scenario that showed it.
+pub(super) const PROVED: &[Row] = &[
+    (EnvironmentNone, Some("placement_none::none_offers"), None),
+    (LocalEnvironment, None, Some("turns_tools::tool_command")),
+    (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
+    (ParallelFunctionCalls, Some("placement_none::none_functions"), Some("turns_functions::function_parallel")),
+    (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
+    (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
+    // Without a workspace no server can be declared: from the service it connects to none.
+    (McpHttpTools, None, Some("mcp_http::mcp_tools")),
+    (McpHttpBearerAuth, None, Some("mcp_http::mcp_bearer")),
+    (ExecutionControls, Some("controls::controls_none"), Some("controls::controls_workspace")),
+    (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
+];
+
+/// The declaration for what was found on this machine. It has no sandbox, so it supports a workspace only where something around the bridge isolates it (R-PLC-1).
+pub(super) fn declare(kind: &'static str, settings: &Settings, found: &Found) -> Declaration {
+    let Found { program, version, trouble } = found.clone();
+    let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
+    Declaration {
+        kind,
+        qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
+        version,
+        availability,
+        none: Proved::under_none(PROVED, settings),
+        workspace: match settings.isolation {
+            Isolation::Outer => Proved::on_a_workspace(PROVED, settings),
+            Isolation::Native => Vec::new(),
+        },
+        limits: limits(),
+        switched_off: SWITCHED_OFF.to_vec(),
+        isolation: settings.isolation,
+        trust_workspace: settings.trust_workspace,
+        program,
+    }
+}
+
+/// Native limits, whatever was found.
+pub(super) fn limits() -> Limits {
+    const NONE: AcceptedValues = AcceptedValues { values: &[], by_model: false };
+    Limits {
+        function_names: FunctionNames {
+            pattern: NAME_PATTERN,
+            max_bytes: FUNCTION_BYTES,
+            reserved: &[],
+            reserved_prefixes: &[],
+        },
+        model_protocols: vec![ModelProtocol::ChatCompletions],
+        needs_token_limits: true,
+        argument_fidelity: JsonFidelity::Binary64,
+        schema_fidelity: JsonFidelity::LossySchema,
+        integer_64: false,
+        native_call_timeout: Some(CALL_TIMEOUT),
+        binary64: false,
+        description_characters: None,
+        failed_result_images: false,
+        // Its own search is one of somebody else's service. A resolved control always has a size.
+        web_search: SearchLimits {
+            modes: &[WebSearchMode::Disabled],
+            context_sizes: &[ContextSize::Medium],
+            domains: false,
+            location: false,
+        },
+        programmatic_tool_calling: &[false],
+        text_verbosities: &[TextVerbosity::Medium],
+        reasoning_efforts: NONE,
+        reasoning_summaries: NONE,
+        service_tiers: NONE,
+        mcp: McpLimits {
+            transports: &[McpKind::Http],
+            origins: &[McpOrigin::Environment],
+            allowed_tools: &[],
+            label_pattern: NAME_PATTERN,
+            // With these a tool of a server could have the name of a native one.
+            reserved_labels: &["apply", "plan"],
+            refuses_expansions: false,
+            stdio_in_workspace: false,
+        },
+        refuses_blank_messages: false,
+        result_characters: Some(RESULT_CHARACTERS),
+        input_rewrites: REWRITES.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::harness::Capability;
+
+    fn declared(isolation: Isolation, version: &str, trouble: Option<&str>) -> Declaration {
+        let settings = Settings::new(PathBuf::from("/keeper"), isolation);
+        let program = Some(PathBuf::from("/opencode"));
+        declare("oc", &settings, &Found { program, version: Some(version.into()), trouble: trouble.map(Into::into) })
+    }
+
+    #[test]
+    fn only_the_version_that_was_seen_is_qualified() {
+        assert!(declared(Isolation::Outer, QUALIFIED, None).qualified);
+        let newer = declared(Isolation::Outer, "1.19.0", None);
+        assert!(!newer.qualified && newer.availability == Availability::Available);
+        assert!(!declared(Isolation::Outer, QUALIFIED, Some("no luck")).qualified);
+    }
+
+    #[test]
+    fn a_workspace_needs_somebody_else_to_isolate_it() {
+        let native = declared(Isolation::Native, QUALIFIED, None);
+        assert!(native.workspace.is_empty() && !native.none.is_empty());
+        assert_eq!(native.none, declared(Isolation::Outer, QUALIFIED, None).none);
+    }
+
+    #[test]
+    fn what_was_never_shown_is_not_declared() {
+        assert!(SWITCHED_OFF.is_sorted());
+        for capability in [
+            Capability::Steering,
+            Capability::StructuredOutput,
+            Capability::Usage,
+            Capability::ToolSearch,
+            Capability::MessageImages,
+            Capability::FunctionResultImages,
+            Capability::McpHttpRequired,
+            Capability::NativeSessionRecovery,
+            Capability::StrictCalls,
+        ] {
+            assert!(PROVED.iter().all(|(declared, ..)| *declared != capability), "{capability:?}");
+        }
+    }
+}

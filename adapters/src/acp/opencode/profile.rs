@@ -1,0 +1,99 @@
+//! How opencode speaks ACP: where it differs from other agents.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{config, declaration};
+use crate::{
+    acp::{
+        profile::{Barrier, McpResult, Profile, ResumeBy, Slash, ToolReading, UsageFrom},
+        wire::ToolCall,
+    },
+    harness::Capability,
+};
+
+/// Its own limit for the list of a server's tools; later the tools are missing, and nothing says so.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is known of it.
+pub(super) fn profile(kind: &'static str) -> Profile {
+    Profile {
+        kind,
+        name: "opencode",
+        slash: Slash::ZeroWidthSpace,
+        mcp_name: tool,
+        tools: ToolReading { name, command, mcp_result },
+        steer: None,
+        // That the prompt was cancelled says nothing of the processes that it has started.
+        reusable_after_cancel: false,
+        // It refuses an id that it does not know.
+        resume: Some(ResumeBy::Resume),
+        barrier: Barrier::Model,
+        // It tells what the last request of a Turn took, and not the Turn.
+        usage: UsageFrom::Nowhere,
+        is_own_text: |_| false,
+        call_timeout: Some(declaration::CALL_TIMEOUT),
+        listed_within: LISTED_WITHIN,
+        // `session/new` and `session/resume` wait for the list.
+        lists_with_each_prompt: false,
+        client_capabilities: r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false}"#,
+        needs: &[
+            (Capability::SessionResume, "/sessionCapabilities/resume"),
+            (Capability::FunctionTools, "/mcpCapabilities/http"),
+            (Capability::ParallelFunctionCalls, "/mcpCapabilities/http"),
+            (Capability::McpHttpTools, "/mcpCapabilities/http"),
+            (Capability::McpHttpBearerAuth, "/mcpCapabilities/http"),
+        ],
+    }
+}
+
+/// The native name of a tool of a server.
+fn tool(server: &str, tool: &str) -> String {
+    format!("{}_{}", config::spelled(server), config::spelled(tool))
+}
+
+/// It is the title of the first report; later the title is a description.
+fn name(call: &ToolCall<'_>) -> Option<String> {
+    call.title.as_ref().map(|title| title.clone().into_owned())
+}
+
+fn command(name: &str, arguments: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Bash {
+        command: String,
+    }
+    let is_command = name == "bash";
+    is_command.then(|| serde_json::from_str::<Bash>(arguments.get()).ok()).flatten().map(|bash| bash.command)
+}
+
+/// The texts of a result, in one: `{"output": text}`, or `{"error": text}` where the server called it an error. What opencode aborted is no result.
+fn mcp_result(call: &ToolCall<'_>) -> Option<McpResult> {
+    #[derive(Deserialize)]
+    struct Output {
+        output: Option<String>,
+        error: Option<String>,
+        #[serde(default)]
+        metadata: Metadata,
+    }
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        interrupted: bool,
+    }
+    let raw = call.raw_output?.get();
+    let read: Output = serde_json::from_str(raw).ok()?;
+    if read.metadata.interrupted {
+        return None;
+    }
+    let (text, is_error) = match (read.output, read.error) {
+        (Some(output), None) => (output, false),
+        (None, Some(error)) => (error, true),
+        (Some(_), Some(_)) | (None, None) => return None,
+    };
+    Some(McpResult { json: raw.to_owned(), is_error: Some(is_error), texts: vec![text] })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! The HTTP side of a server of functions: who comes in, and how long an exchange lasts. It reads nothing of a request but its head.
+
+use std::{
+    convert::Infallible,
+    fmt, future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Request, Response, StatusCode,
+    header::{AUTHORIZATION, CONNECTION, WWW_AUTHENTICATE},
+};
+use http_body_util::{BodyExt as _, Empty, combinators::BoxBody};
+use hyper::{
+    body::{Body, Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Notify, Semaphore},
+    time,
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::served::Served;
+
+/// LIMIT: connections that are open at once; the next ones wait. A Harness has one for each call, and one that stands.
+const CONNECTIONS: usize = 256;
+/// LIMIT: bytes of a request, as many as of a native line.
+const BODY_BYTES: usize = 64 << 20;
+/// Longest head of a request in bytes.
+const HEAD_BYTES: usize = 64 << 10;
+/// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds no room with it.
+const FIRST_HEAD: Duration = Duration::from_secs(10);
+/// How long a connection may be without a request, or take for the head of one. Longer than a Harness keeps one for later.
+const HEAD: Duration = Duration::from_secs(330);
+/// Between two comments on a stream that says nothing else.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Between two tries to take a connection where the system refuses one.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Lets in who knows the path and the bearer.
+pub(super) struct Door {
+    path: SecretString,
+    bearer: SecretString,
+    service: StreamableHttpService<Served, LocalSessionManager>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door").finish_non_exhaustive()
+    }
+}
+
+/// One request and its answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exchange {
+    /// The answer has gone to the connection, to its end.
+    pub(super) ended: CancellationToken,
+    /// Nobody waits for it any more.
+    pub(super) dropped: CancellationToken,
+}
+
+impl Door {
+    pub(super) fn new(path: &str, bearer: SecretString, served: Served, stop: CancellationToken) -> Self {
+        let mut sessions = LocalSessionManager::default();
+        // A silent client is no reason to end a session and the calls in it, and neither is a slow one (R-FN-8).
+        sessions.session_config.keep_alive = None;
+        sessions.session_config.init_timeout = None;
+        // No stream is taken up again: who drops one has given up.
+        sessions.session_config.sse_retry = None;
+        let config = StreamableHttpServerConfig::default()
+            .with_cancellation_token(stop)
+            .with_max_request_body_bytes(BODY_BYTES)
+            .with_sse_keep_alive(Some(KEEP_ALIVE))
+            .with_sse_retry(None);
+        let service = StreamableHttpService::new(move || Ok(served.clone()), Arc::new(sessions), config);
+        Self { path: format!("/{path}").into(), bearer, service }
+    }
+
+    /// Answers a request. Nobody else is told anything, and nothing of his request is read.
+    async fn answer(&self, mut request: Request<Incoming>) -> Response<Watched> {
+        if !same(request.uri().path().as_bytes(), self.path.expose_secret().as_bytes()) {
+            return refusal(StatusCode::NOT_FOUND);
+        }
+        if !self.knows(request.headers()) {
+            let mut refusal = refusal(StatusCode::UNAUTHORIZED);
+            refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return refusal;
+        }
+        let exchange = Exchange::default();
+        // It is dropped with the connection, wherever the exchange is then.
+        let dropped = exchange.dropped.clone().drop_guard();
+        let ended = exchange.ended.clone();
+        request.extensions_mut().insert(exchange);
+        self.service.handle(request).await.map(|body| Watched { body, watch: Some((ended, dropped)) })
+    }
+
+    /// Whether a request has the bearer, once.
+    fn knows(&self, headers: &HeaderMap) -> bool {
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let (Some(given), None) = (given.next(), given.next()) else { return false };
+        let Some((scheme, bearer)) = given.as_bytes().split_at_checked(b"Bearer ".len()) else { return false };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && same(bearer, self.bearer.expose_secret().as_bytes())
+    }
+}
+
+/// Compares in a time that tells nothing but the lengths.
+fn same(given: &[u8], secret: &[u8]) -> bool {
+    let differences = given.iter().zip(secret).fold(0, |all, (a, b)| std::hint::black_box(all | (a ^ b)));
+    given.len() == secret.len() && differences == 0
+}
+
+/// An answer that says nothing, and the last one of its connection.
+fn refusal(status: StatusCode) -> Response<Watched> {
+    let mut response = Response::new(Watched { body: Empty::new().boxed(), watch: None });
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The body of an answer, which tells when it has ended and when it is dropped.
+#[derive(Debug)]
+struct Watched {
+    body: BoxBody<Bytes, Infallible>,
+    watch: Option<(CancellationToken, DropGuard)>,
+}
+
+impl Body for Watched {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    // A body that says in advance that it is at its end is not asked for it: this one never says so.
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Poll::Ready(None), Some((ended, _))) = (&polled, &self.watch) {
+            ended.cancel();
+        }
+        polled
+    }
+}
+
+/// Takes connections until it is told to stop.
+pub(super) async fn listen(listener: TcpListener, door: Arc<Door>, tasks: TaskTracker, stop: CancellationToken) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let accept = async || {
+        // It is never closed.
+        let permit = Arc::clone(&room).acquire_owned().await.ok()?;
+        loop {
+            match listener.accept().await {
+                Ok((tcp, _)) => return Some((tcp, permit)),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection to a server of functions could not be taken");
+                    time::sleep(AGAIN).await;
+                }
+            }
+        }
+    };
+    // A connection that is lost here is one of a server that ends.
+    while let Some(Some((tcp, permit))) = stop.run_until_cancelled(accept()).await {
+        let (door, stop) = (Arc::clone(&door), stop.clone());
+        tasks.spawn(async move {
+            stop.run_until_cancelled(serve(tcp, door)).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Serves one connection. Each piece goes on as it comes.
+async fn serve(tcp: TcpStream, door: Arc<Door>) {
+    if let Err(error) = tcp.set_nodelay(true) {
+        tracing::debug!(%error, "a connection collects what it sends");
+    }
+    let begun = Arc::new(Notify::new());
+    let first = Arc::clone(&begun);
+    let service = service_fn(move |request| {
+        begun.notify_one();
+        let door = Arc::clone(&door);
+        async move { Ok::<_, Infallible>(door.answer(request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(tcp), service);
+    let nothing_came = async {
+        if time::timeout(FIRST_HEAD, first.notified()).await.is_ok() {
+            future::pending::<()>().await;
+        }
+    };
+    // CANCEL: a connection that brought no request is dropped, and with it nothing.
+    // ORDER: a request that is there is taken, however late anybody looks.
+    tokio::select! {
+        biased;
+        served = served => if let Err(error) = served {
+            tracing::debug!(%error, "a connection to a server of functions broke off");
+        },
+        () = nothing_came => tracing::debug!("a connection brought no request in its time"),
+    }
+}
