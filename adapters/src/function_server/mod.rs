@@ -85,7 +85,7 @@ pub(crate) struct Address {
 }
 
 /// What a function returned, as it is rendered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// Whether it succeeded: a failure is a result with `isError`.
     pub(crate) success: bool,

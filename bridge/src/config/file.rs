@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use adapters::harness::{ModelProtocol, ModelProvider, TokenLimits};
+use adapters::{
+    acp::{Configured, Known},
+    harness::{ModelProtocol, ModelProvider, TokenLimits},
+};
 use serde::Deserialize;
 
 use super::{
@@ -46,6 +49,8 @@ pub(super) struct File {
     #[serde(default)]
     minimax_code: Program,
     #[serde(default)]
+    harness: HarnessEntries,
+    #[serde(default)]
     providers: BTreeMap<String, ProviderEntry>,
     #[serde(default)]
     limits: LimitEntries,
@@ -56,6 +61,63 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 struct Program {
     program: Option<PathBuf>,
+}
+
+/// Harnesses that the operator names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HarnessEntries {
+    /// Agents that speak the Agent Client Protocol, by the kinds that they are to have.
+    #[serde(default)]
+    acp: BTreeMap<String, AgentEntry>,
+}
+
+/// What is said of one agent.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AgentEntry {
+    command: Vec<String>,
+    profile: Option<String>,
+    #[serde(default)]
+    protocols: Vec<String>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+}
+
+impl AgentEntry {
+    fn settle(self, name: String) -> Result<Configured, Error> {
+        let key = |field: &str| match field {
+            "" => format!("harness.acp.{name}"),
+            field => format!("harness.acp.{name}.{field}"),
+        };
+        let profile = match self.profile.as_deref() {
+            None => Known::Generic,
+            Some(profile) => Known::named(profile)
+                .ok_or_else(|| value(&key("profile"), "it is `generic` or `opencode`; without it, `generic`"))?,
+        };
+        let protocol = |(index, text): (usize, &String)| {
+            protocol_of(text).ok_or_else(|| value(&key(&format!("protocols[{index}]")), PROTOCOLS))
+        };
+        let protocols = self.protocols.iter().enumerate().map(protocol).collect::<Result<_, _>>()?;
+        let AgentEntry { command, environment, files, .. } = self;
+        let agent = Configured { name: name.clone(), command, profile, protocols, environment, files };
+        agent.check().map_err(|error| value(&key(&error.field), error.message))?;
+        Ok(agent)
+    }
+}
+
+/// Which protocols of model providers there are, for a person.
+const PROTOCOLS: &str = "it is `responses`, `messages` or `chat_completions`";
+
+fn protocol_of(text: &str) -> Option<ModelProtocol> {
+    match text {
+        "responses" => Some(ModelProtocol::Responses),
+        "messages" => Some(ModelProtocol::Messages),
+        "chat_completions" => Some(ModelProtocol::ChatCompletions),
+        _ => None,
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -148,18 +210,14 @@ impl File {
         let mut providers = BTreeMap::new();
         for (name, entry) in self.providers {
             let key = |member: &str| format!("providers.{name}.{member}");
-            let protocol = match entry.protocol.as_str() {
-                "responses" => ModelProtocol::Responses,
-                "messages" => ModelProtocol::Messages,
-                "chat_completions" => ModelProtocol::ChatCompletions,
-                _ => return Err(value(&key("protocol"), "it is `responses`, `messages` or `chat_completions`")),
-            };
+            let protocol = protocol_of(&entry.protocol).ok_or_else(|| value(&key("protocol"), PROTOCOLS))?;
             crate::service::base_url(&entry.base_url).map_err(|text| value(&key("base_url"), text))?;
             let secret = entry.key_file.map(|file| secret(&beside(file), &key("key_file"))).transpose()?;
             let token_limits = entry.token_limits.map(|limits| limits.settle(&key("token_limits"))).transpose()?;
             let provider = ModelProvider { protocol, base_url: entry.base_url, token_limits };
             providers.insert(name, Provider { provider, key: secret });
         }
+        let agents = self.harness.acp.into_iter().map(|(name, entry)| entry.settle(name)).collect::<Result<_, _>>()?;
         Ok(Settings {
             state: self.state.unwrap_or_else(places::state),
             socket: self.socket.unwrap_or_else(places::socket),
@@ -178,6 +236,7 @@ impl File {
             codex: self.codex.program,
             claude_code: self.claude_code.program,
             minimax_code: self.minimax_code.program,
+            agents,
             providers,
             gateway: self.gateway.unwrap_or(true),
             allow_origins: origins(&self.allow_origins)?,
@@ -282,6 +341,18 @@ mod tests {
             "[providers.p]\nprotocol='messages'\nbase_url='http://x'\ntoken_limits={context=8}",
             &["line 4", "token_limits", "output"],
         );
+        for (agent, want) in [
+            ("[harness.acp.Big]\ncommand = ['a']", "harness.acp.Big"),
+            ("[harness.acp.codex]\ncommand = ['a']", "built in"),
+            ("[harness.acp.a]\ncommand = []", "harness.acp.a.command"),
+            ("[harness.acp.a]\ncommand = ['a']\nprofile = 'x'", "`generic` or `opencode`"),
+            ("[harness.acp.a]\ncommand = ['a']\nprotocols = ['chat']", "harness.acp.a.protocols[0]"),
+            ("[harness.acp.a]\ncommand = ['a']\nenvironment.K = '{kei}'", "harness.acp.a.environment.K"),
+            ("[harness.acp.a]\nprogram = 'a'", "line 2"),
+            ("[harness.a]\ncommand = ['a']", "line 1"),
+        ] {
+            refused(agent, &[want]);
+        }
         refused("[minimax_code]\ncommand = 'x'", &["line 2", "command", "program"]);
         refused(
             "[providers.p]\nprotocol='responses'\nbase_url='http://a:b@x'",
@@ -297,6 +368,7 @@ mod tests {
             path,
             "state = '/s'\ncodex.program = '/c'\nclaude_code.program = '/d'\nminimax_code.program = '/e'\n[limits]\nhandle_life_ms = 5\n\
              [providers.p]\nprotocol = 'messages'\nbase_url = 'https://p'\n\
+             [harness.acp.opencode]\ncommand = ['opencode', 'acp']\nprofile = 'opencode'\n\
              [providers.q]\nprotocol = 'chat_completions'\nbase_url = 'https://q/v1'\n\
              token_limits = { context = 64000, output = 4096 }",
         )
@@ -306,6 +378,8 @@ mod tests {
         assert_eq!(settings.codex.as_deref(), Some(Path::new("/c")));
         assert_eq!(settings.claude_code.as_deref(), Some(Path::new("/d")));
         assert_eq!(settings.minimax_code.as_deref(), Some(Path::new("/e")));
+        let agents: Vec<_> = settings.agents.iter().map(|agent| (&*agent.name, agent.profile)).collect();
+        assert_eq!(agents, [("opencode", Known::Opencode)]);
         let of = |name: &str| &settings.providers[name].provider;
         assert_eq!((of("p").protocol, of("p").token_limits), (ModelProtocol::Messages, None));
         let limits = TokenLimits::of(64_000, 4096);

@@ -9,6 +9,7 @@ use std::{
 };
 
 use adapters::{
+    acp::Configured,
     harness::{Isolation, ModelProvider},
     native::user::User,
 };
@@ -63,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) claude_code: Option<PathBuf>,
     /// The MiniMax Code program; `None` looks on `PATH`.
     pub(crate) minimax_code: Option<PathBuf>,
+    /// Other agents that speak the Agent Client Protocol.
+    pub(crate) agents: Vec<Configured>,
     /// Model providers that Core may name.
     pub(crate) providers: Providers,
     /// Whether the gateway keeps model keys away from Harnesses (R-SEC-3).
