@@ -1,10 +1,10 @@
 //! Agents that speak the Agent Client Protocol (ACP), version 1: the engine that is the same for all of them. What differs is a [`profile`].
 
+mod configured;
 mod events;
 mod executor;
 mod failure;
 mod functions;
-mod configured;
 mod generic;
 mod opencode;
 pub(crate) mod profile;
