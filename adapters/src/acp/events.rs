@@ -90,12 +90,17 @@ enum Kind {
     Thought,
 }
 
+/// The kind of tools that run a command.
+const EXECUTE: &str = "execute";
+
 /// A tool, as far as it was told.
 #[derive(Debug, Default)]
 struct Running {
     name: String,
     kind: String,
     arguments: Option<String>,
+    /// It was not begun, by the agent's last word.
+    pending: bool,
     edits: Vec<FileEdit>,
     reported: bool,
     ended: bool,
@@ -125,6 +130,11 @@ impl Items {
     pub(super) fn called(&mut self, out: &mut Vec<Report>) {
         self.shown = true;
         self.close_text(out);
+    }
+
+    /// Whether a tool has not ended, be it a call or one that was not told yet.
+    pub(super) fn are_unended(&self) -> bool {
+        self.tools.values().any(|tool| !tool.ended)
     }
 
     /// How many tools are open.
@@ -193,14 +203,18 @@ impl Items {
 
     /// `tool_call` or `tool_call_update`; `stopped` says that we have cancelled the Turn.
     pub(super) fn tool(&mut self, told: &ToolCall<'_>, calls: &mut Calls, stopped: bool, out: &mut Vec<Report>) {
-        self.close_text(out);
-        self.shown = true;
         let reading = self.agent.profile().tools;
         let id = &*told.tool_call_id;
-        let tool = self.tools.entry(id.to_owned()).or_default();
-        if tool.ended {
+        let known = self.tools.get(id);
+        if known.is_some_and(|tool| tool.ended) {
             return;
         }
+        // A text with an id goes on beside a tool that was there before it; of one without nothing else tells where the next begins.
+        if known.is_none() || self.text.as_ref().is_some_and(|text| text.native.is_none()) {
+            self.close_text(out);
+        }
+        self.shown = true;
+        let tool = self.tools.entry(id.to_owned()).or_default();
         if tool.name.is_empty()
             && let Some(name) = (reading.name)(told)
         {
@@ -209,8 +223,12 @@ impl Items {
         if let Some(kind) = &told.kind {
             tool.kind = kind.clone().into_owned();
         }
-        // An empty object stands for arguments that are still on their way.
-        if let Some(input) = told.raw_input.filter(|raw| tool.arguments.is_none() || raw.get() != "{}") {
+        if let Some(status) = &told.status {
+            tool.pending = status == "pending";
+        }
+        // An empty object stands for arguments that are still on their way, until the tool is past that.
+        let is_placeholder = |raw: &RawValue| raw.get() == "{}" && (tool.pending || tool.arguments.is_some());
+        if let Some(input) = told.raw_input.filter(|raw| !is_placeholder(raw)) {
             tool.arguments = Some(input.get().to_owned());
         }
         if let Some(content) = told.content {
@@ -248,8 +266,9 @@ impl Items {
             }
             Named::Function(_) | Named::Native => native_tool(tool, reading.command),
         };
-        // A command is shown with its line, which may come later.
-        let is_whole = !matches!(shown, Tool::Other { .. }) || tool.arguments.is_some() || ended.is_some();
+        // It is shown with its arguments, which may come later; of a command the first ones may lack its line.
+        let is_command_to_be = tool.pending && tool.kind == EXECUTE && matches!(shown, Tool::Other { .. });
+        let is_whole = ended.is_some() || (tool.arguments.is_some() && !is_command_to_be);
         if !tool.reported && is_whole {
             tool.reported = true;
             out.push(Report::ToolStarted { id: id.to_owned(), tool: shown.clone() });
@@ -396,3 +415,6 @@ fn edits_of(content: &RawValue) -> Vec<FileEdit> {
     };
     entries.into_iter().filter_map(edit).collect()
 }
+
+#[cfg(test)]
+mod tests;

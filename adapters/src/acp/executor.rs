@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     cleaner::Cleaner,
-    function_server::{FunctionServer, Happening},
-    harness::{FunctionResult, InputPart, Proof, ProvedInputs, Report},
+    function_server::{Answer, FunctionServer, Happening, RequestId},
+    harness::{FunctionResult, InputPart, OutputPart, Proof, ProvedInputs, Report},
     native::rpc::EncodeError,
     owner::{Carried, Manner, Native, Owner},
 };
@@ -38,6 +38,8 @@ pub(super) struct Conversation {
     functions: Option<Functions>,
     /// The model's option and its value, by which a request without an effect is made.
     model: Option<(String, String)>,
+    /// Where the agent took the inputs that were added to the prompt: its own id of what runs.
+    steered: Option<String>,
     /// A cancel was written.
     cancelled: bool,
     /// Something happened after which the process takes no other prompt.
@@ -97,6 +99,7 @@ impl Conversation {
             calls: Calls::new(agent.profile()),
             functions,
             model,
+            steered: None,
             cancelled: false,
             spent: false,
             listed_by: None,
@@ -106,6 +109,26 @@ impl Conversation {
 
     fn profile(&self) -> &Profile {
         self.agent.profile()
+    }
+
+    /// Answers a request that no Turn can answer.
+    fn dismiss(&self, request: RequestId) {
+        if let Some(functions) = &self.functions {
+            let parts = vec![OutputPart::Text(NO_TURN.to_owned())];
+            functions.server.answer(request, Answer { success: false, parts });
+        }
+    }
+
+    /// Answers all requests that are left.
+    fn dismiss_all(&self) {
+        if let Some(functions) = &self.functions {
+            functions.server.close_open(NO_TURN);
+        }
+    }
+
+    /// Whether an input was taken into the same native turn as those before it. What runs under another id may be of another prompt.
+    fn took(&mut self, native_id: &str) -> bool {
+        self.steered.get_or_insert_with(|| native_id.to_owned()) == native_id
     }
 
     /// Whether the functions have to be listed yet.
@@ -141,6 +164,7 @@ impl Native for Conversation {
         self.calls.begin();
         self.prompt = Prompt::None;
         self.turn = format!("prompt-{}", uuid::Uuid::now_v7().simple());
+        self.steered = None;
         self.cancelled = false;
         self.listed_by = None;
     }
@@ -204,7 +228,7 @@ impl Native for Conversation {
     }
 
     async fn due(owner: &mut Owner<Self>, now: Instant) {
-        if owner.native.listed_by.take_if(|at| *at <= now).is_some() && owner.native.is_unlisted() {
+        if owner.native.listed_by.take_if(|at| *at <= now).is_some() && owner.are_functions_missing().await {
             owner.unlisted().await;
         }
     }
@@ -224,6 +248,9 @@ impl Native for Conversation {
 
     fn missed(&mut self, _proof: Proof, _out: &mut Vec<Report>) {}
 }
+
+/// Said to who asks for a function when no Turn runs.
+const NO_TURN: &str = "no Turn is running";
 
 /// Parameters of a request without an effect.
 type Harmless = (&'static str, serde_json::Value);

@@ -66,3 +66,6 @@ pub(super) fn error(profile: &Profile, error: &RpcError, cleaner: &Cleaner) -> N
 pub(super) fn failure(code: FailureCode, message: String) -> Failure {
     Failure { code, message, http_status: None, exit: None }
 }
+
+#[cfg(test)]
+mod tests;

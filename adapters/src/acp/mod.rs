@@ -20,6 +20,8 @@ use crate::harness::{
     ProvedInputs, Resume, Settings,
 };
 
+pub use configured::{Configured, Known, Misconfigured};
+
 use profile::{Agent, FUNCTIONS};
 
 /// A Harness that is an agent behind ACP.
@@ -32,6 +34,12 @@ pub struct AcpHarness {
 }
 
 impl AcpHarness {
+    /// The agent that the operator configures so. Starts nothing.
+    #[must_use]
+    pub fn configured(configured: Configured, settings: Settings) -> Self {
+        Self::new(settings.clone(), configured.agent(settings))
+    }
+
     /// This agent with these settings. Starts nothing.
     pub(crate) fn new(settings: Settings, agent: Arc<dyn Agent>) -> Self {
         Self { settings, agent, tasks: TaskTracker::new() }
@@ -94,4 +102,3 @@ impl Harness for AcpHarness {
         })
     }
 }
-pub use configured::{Configured, Known, Misconfigured};

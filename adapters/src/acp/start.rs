@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     function_server::{Address, FunctionServer, Happening},
-    harness::{Executor, HistoryFault, Launch, McpTransport, Placement, PrepareError, Resume, Settings},
+    harness::{
+        Capability, Executor, HistoryFault, Launch, McpKind, McpServer, McpTransport, Placement, PrepareError, Resume,
+        Settings,
+    },
     native::{
         lock::LockError,
         process,
@@ -181,6 +184,9 @@ impl Talk<'_> {
     ) -> Result<(String, Option<String>), (Step, Trouble)> {
         let at = |step: Step| move |trouble: Trouble| (step, trouble);
         let initialized = self.initialize().await.map_err(at("initialize"))?;
+        if let Some(lacks) = lacks(self.profile, &initialized.agent_capabilities, launch) {
+            return Err(at("initialize")(Trouble::Unfit(lacks)));
+        }
         let servers = self.servers(launch);
         let opened = self.converse(launch, directory, &servers).await.map_err(at("session"))?;
         let (id, mut standing) = opened;
@@ -341,7 +347,65 @@ impl Talk<'_> {
     }
 }
 
+/// What this launch needs and the agent says that it has not: else it would be without it, and nothing would say so.
+fn lacks(profile: &Profile, told: &serde_json::Value, launch: &Launch) -> Option<String> {
+    let configuration = &launch.configuration;
+    let is_http = |server: &McpServer| server.transport.kind() == McpKind::Http;
+    let is_needed = |capability: &Capability| match capability {
+        Capability::SessionResume => launch.resume.is_some(),
+        Capability::FunctionTools => !configuration.functions.is_empty(),
+        Capability::McpHttpTools => configuration.mcp_servers.iter().any(is_http),
+        // Each of the others stands beside one of these.
+        _ => false,
+    };
+    let (capability, pointer) =
+        profile.needs.iter().find(|(capability, pointer)| is_needed(capability) && !is_there(told.pointer(pointer)))?;
+    Some(format!("{} does not say that it can do what {capability:?} needs (agentCapabilities{pointer})", profile.name))
+}
+
+/// A capability is told by `true` or by an object, which may be empty.
+fn is_there(told: Option<&serde_json::Value>) -> bool {
+    told.is_some_and(|told| !matches!(told, serde_json::Value::Null | serde_json::Value::Bool(false)))
+}
+
 fn read<T: DeserializeOwned>(answer: &RawValue) -> Result<T, Trouble> {
     serde_json::from_str(answer.get())
         .map_err(|error| Trouble::Broken(format!("unexpected answer, column {}", error.column())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resume(id: &str) -> Resume {
+        Resume { native_session_id: id.to_owned(), last_turn: None, instructions_changed: false }
+    }
+
+    #[test]
+    fn a_history_is_the_one_that_was_written_down() {
+        let home = std::env::current_exe().unwrap().with_file_name(format!("acp-start-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(&home).unwrap();
+        assert_eq!(check_history(&home, &resume("a")), Err(HistoryFault::Missing));
+        record(&home, "a").unwrap();
+        assert_eq!(check_history(&home, &resume("a")), Ok(()));
+        assert_eq!(check_history(&home, &resume("b")), Err(HistoryFault::Foreign));
+        std::fs::write(record_path(&home), "{\"session\":").unwrap();
+        assert_eq!(check_history(&home, &resume("a")), Err(HistoryFault::Corrupt));
+        std::fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn a_capability_is_told_by_true_or_by_an_object() {
+        let told = serde_json::json!({ "loadSession": true, "mcpCapabilities": { "http": false, "sse": null }, "sessionCapabilities": { "resume": {} } });
+        for (pointer, want) in [
+            ("/loadSession", true),
+            ("/sessionCapabilities/resume", true),
+            ("/sessionCapabilities/fork", false),
+            ("/mcpCapabilities/http", false),
+            ("/mcpCapabilities/sse", false),
+        ] {
+            assert_eq!(is_there(told.pointer(pointer)), want, "{pointer}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Request, Response, StatusCode,
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
     header::{AUTHORIZATION, CONNECTION, WWW_AUTHENTICATE},
 };
 use http_body_util::{BodyExt as _, Empty, combinators::BoxBody};
@@ -22,7 +22,8 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+    StreamableHttpServerConfig, StreamableHttpService,
+    session::{SessionManager as _, local::LocalSessionManager},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
@@ -35,14 +36,20 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::served::Served;
+use super::{
+    served::Served,
+    sessions::{Sessions, Use},
+};
+
+/// Names the MCP session of a request, and in the answer to `initialize` the one that begins.
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// LIMIT: connections that are open at once; the next ones wait. A Harness has one for each call, and one that stands.
-const CONNECTIONS: usize = 256;
+pub(super) const CONNECTIONS: usize = 256;
 /// LIMIT: bytes of a request, as many as of a native line.
-const BODY_BYTES: usize = 64 << 20;
+pub(super) const BODY_BYTES: usize = 64 << 20;
 /// Longest head of a request in bytes.
-const HEAD_BYTES: usize = 64 << 10;
+pub(super) const HEAD_BYTES: usize = 64 << 10;
 /// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds no room with it.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
 /// How long a connection may be without a request, or take for the head of one. Longer than a Harness keeps one for later.
@@ -57,6 +64,8 @@ pub(super) struct Door {
     path: SecretString,
     bearer: SecretString,
     service: StreamableHttpService<Served, LocalSessionManager>,
+    manager: Arc<LocalSessionManager>,
+    sessions: Sessions,
 }
 
 impl fmt::Debug for Door {
@@ -76,19 +85,20 @@ pub(super) struct Exchange {
 
 impl Door {
     pub(super) fn new(path: &str, bearer: SecretString, served: Served, stop: CancellationToken) -> Self {
-        let mut sessions = LocalSessionManager::default();
+        let mut manager = LocalSessionManager::default();
         // A silent client is no reason to end a session and the calls in it, and neither is a slow one (R-FN-8).
-        sessions.session_config.keep_alive = None;
-        sessions.session_config.init_timeout = None;
+        manager.session_config.keep_alive = None;
+        manager.session_config.init_timeout = None;
         // No stream is taken up again: who drops one has given up.
-        sessions.session_config.sse_retry = None;
+        manager.session_config.sse_retry = None;
         let config = StreamableHttpServerConfig::default()
             .with_cancellation_token(stop)
             .with_max_request_body_bytes(BODY_BYTES)
             .with_sse_keep_alive(Some(KEEP_ALIVE))
             .with_sse_retry(None);
-        let service = StreamableHttpService::new(move || Ok(served.clone()), Arc::new(sessions), config);
-        Self { path: format!("/{path}").into(), bearer, service }
+        let manager = Arc::new(manager);
+        let service = StreamableHttpService::new(move || Ok(served.clone()), Arc::clone(&manager), config);
+        Self { path: format!("/{path}").into(), bearer, service, manager, sessions: Sessions::default() }
     }
 
     /// Answers a request. Nobody else is told anything, and nothing of his request is read.
@@ -101,12 +111,25 @@ impl Door {
             refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return refusal;
         }
+        // Without a length the SDK counts.
+        if request.body().size_hint().lower() > BODY_BYTES as u64 {
+            return refusal(StatusCode::PAYLOAD_TOO_LARGE);
+        }
         let exchange = Exchange::default();
-        // It is dropped with the connection, wherever the exchange is then.
+        // These are dropped with the connection, wherever the exchange is then.
         let dropped = exchange.dropped.clone().drop_guard();
+        let within = session(request.headers()).and_then(|id| self.sessions.enter(id));
         let ended = exchange.ended.clone();
         request.extensions_mut().insert(exchange);
-        self.service.handle(request).await.map(|body| Watched { body, watch: Some((ended, dropped)) })
+        let begins = !request.headers().contains_key(SESSION);
+        let response = self.service.handle(request).await;
+        if begins
+            && let Some(surplus) = session(response.headers()).and_then(|id| self.sessions.begin(id))
+            && let Err(error) = self.manager.close_session(&surplus.into()).await
+        {
+            tracing::debug!(%error, "an MCP session had ended before");
+        }
+        response.map(|body| Watched { body, watch: Some(Watch { ended, _dropped: dropped, _within: within }) })
     }
 
     /// Whether a request has the bearer, once.
@@ -116,6 +139,10 @@ impl Door {
         let Some((scheme, bearer)) = given.as_bytes().split_at_checked(b"Bearer ".len()) else { return false };
         scheme.eq_ignore_ascii_case(b"Bearer ") && same(bearer, self.bearer.expose_secret().as_bytes())
     }
+}
+
+fn session(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION)?.to_str().ok()
 }
 
 /// Compares in a time that tells nothing but the lengths.
@@ -136,20 +163,31 @@ fn refusal(status: StatusCode) -> Response<Watched> {
 #[derive(Debug)]
 struct Watched {
     body: BoxBody<Bytes, Infallible>,
-    watch: Option<(CancellationToken, DropGuard)>,
+    watch: Option<Watch>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    ended: CancellationToken,
+    _dropped: DropGuard,
+    _within: Option<Use>,
 }
 
 impl Body for Watched {
     type Data = Bytes;
     type Error = Infallible;
 
-    // A body that says in advance that it is at its end is not asked for it: this one never says so.
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let (Poll::Ready(None), Some((ended, _))) = (&polled, &self.watch) {
-            ended.cancel();
+        if let (Poll::Ready(None), Some(watch)) = (&polled, &self.watch) {
+            watch.ended.cancel();
         }
         polled
+    }
+
+    /// A body that says in advance that it is at its end is not asked for it, so that one which is watched never says so.
+    fn is_end_stream(&self) -> bool {
+        self.watch.is_none() && self.body.is_end_stream()
     }
 }
 

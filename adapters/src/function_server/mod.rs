@@ -26,6 +26,7 @@ use served::Served;
 
 mod door;
 mod served;
+mod sessions;
 #[cfg(test)]
 mod tests;
 
@@ -85,7 +86,7 @@ pub(crate) struct Address {
 }
 
 /// What a function returned, as it is rendered.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// Whether it succeeded: a failure is a result with `isError`.
     pub(crate) success: bool,

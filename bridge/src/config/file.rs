@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use adapters::harness::{ModelProtocol, ModelProvider, TokenLimits};
+use adapters::{
+    acp,
+    harness::{ModelProtocol, ModelProvider, TokenLimits},
+};
 use serde::Deserialize;
 
 use super::{
@@ -46,6 +49,8 @@ pub(super) struct File {
     #[serde(default)]
     minimax_code: Program,
     #[serde(default)]
+    harness: Configured,
+    #[serde(default)]
     providers: BTreeMap<String, ProviderEntry>,
     #[serde(default)]
     limits: LimitEntries,
@@ -56,6 +61,56 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 struct Program {
     program: Option<PathBuf>,
+}
+
+/// Harnesses that the operator names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Configured {
+    #[serde(default)]
+    acp: BTreeMap<String, AgentEntry>,
+}
+
+/// An agent behind ACP.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AgentEntry {
+    command: Vec<String>,
+    profile: Option<String>,
+    #[serde(default)]
+    protocols: Vec<String>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+}
+
+impl AgentEntry {
+    fn settle(self, name: String) -> Result<acp::Configured, Error> {
+        let key = |field: &str| format!("harness.acp.{name}.{field}");
+        let profile = match self.profile.as_deref() {
+            None => acp::Known::Generic,
+            Some(named) => {
+                acp::Known::named(named).ok_or_else(|| value(&key("profile"), "it is `generic` or `opencode`"))?
+            }
+        };
+        let protocols = self.protocols.iter().map(|text| protocol(&key("protocols"), text));
+        let protocols = protocols.collect::<Result<_, _>>()?;
+        let Self { command, environment, files, .. } = self;
+        let configured = acp::Configured { name: name.clone(), command, profile, protocols, environment, files };
+        configured.check().map_err(|wrong| value(&key(&wrong.field), wrong.message))?;
+        Ok(configured)
+    }
+}
+
+/// A protocol of model providers by its name.
+fn protocol(key: &str, text: &str) -> Result<ModelProtocol, Error> {
+    match text {
+        "responses" => Ok(ModelProtocol::Responses),
+        "messages" => Ok(ModelProtocol::Messages),
+        "chat_completions" => Ok(ModelProtocol::ChatCompletions),
+        _ => Err(value(key, "it is `responses`, `messages` or `chat_completions`")),
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -148,12 +203,7 @@ impl File {
         let mut providers = BTreeMap::new();
         for (name, entry) in self.providers {
             let key = |member: &str| format!("providers.{name}.{member}");
-            let protocol = match entry.protocol.as_str() {
-                "responses" => ModelProtocol::Responses,
-                "messages" => ModelProtocol::Messages,
-                "chat_completions" => ModelProtocol::ChatCompletions,
-                _ => return Err(value(&key("protocol"), "it is `responses`, `messages` or `chat_completions`")),
-            };
+            let protocol = protocol(&key("protocol"), &entry.protocol)?;
             crate::service::base_url(&entry.base_url).map_err(|text| value(&key("base_url"), text))?;
             let secret = entry.key_file.map(|file| secret(&beside(file), &key("key_file"))).transpose()?;
             let token_limits = entry.token_limits.map(|limits| limits.settle(&key("token_limits"))).transpose()?;
@@ -178,6 +228,7 @@ impl File {
             codex: self.codex.program,
             claude_code: self.claude_code.program,
             minimax_code: self.minimax_code.program,
+            agents: self.harness.acp.into_iter().map(|(name, entry)| entry.settle(name)).collect::<Result<_, _>>()?,
             providers,
             gateway: self.gateway.unwrap_or(true),
             allow_origins: origins(&self.allow_origins)?,

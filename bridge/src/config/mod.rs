@@ -9,6 +9,7 @@ use std::{
 };
 
 use adapters::{
+    acp::Configured,
     harness::{Isolation, ModelProvider},
     native::user::User,
 };
@@ -63,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) claude_code: Option<PathBuf>,
     /// The MiniMax Code program; `None` looks on `PATH`.
     pub(crate) minimax_code: Option<PathBuf>,
+    /// Agents behind ACP that the operator names, each with a kind of its own.
+    pub(crate) agents: Vec<Configured>,
     /// Model providers that Core may name.
     pub(crate) providers: Providers,
     /// Whether the gateway keeps model keys away from Harnesses (R-SEC-3).
@@ -190,6 +193,9 @@ pub(crate) struct Overrides {
     /// The Claude Code program.
     #[arg(long = "claude", env = "RUNTIME_BRIDGE_CLAUDE", value_name = "PROGRAM")]
     pub(crate) claude_code: Option<PathBuf>,
+    /// The MiniMax Code program.
+    #[arg(long = "minimax-code", env = "RUNTIME_BRIDGE_MINIMAX_CODE", value_name = "PROGRAM")]
+    pub(crate) minimax_code: Option<PathBuf>,
     /// Without the gateway that keeps model keys away from Harnesses: each holds its key itself.
     #[arg(long, env = "RUNTIME_BRIDGE_NO_GATEWAY")]
     pub(crate) no_gateway: bool,
@@ -273,6 +279,7 @@ impl Settings {
             isolation,
             codex,
             claude_code,
+            minimax_code,
             no_gateway,
             allow_origins,
             keeper,
@@ -297,6 +304,7 @@ impl Settings {
         }
         self.codex = codex.or(self.codex);
         self.claude_code = claude_code.or(self.claude_code);
+        self.minimax_code = minimax_code.or(self.minimax_code);
         self.gateway &= !no_gateway;
         if !allow_origins.is_empty() {
             self.allow_origins = origins(&allow_origins)?;

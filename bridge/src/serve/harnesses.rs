@@ -7,6 +7,7 @@ use adapters::{
     claude_code::ClaudeCode,
     codex::Codex,
     harness::{self, Harness},
+    minimax_code,
     native::user::User,
 };
 
@@ -17,7 +18,8 @@ use crate::config::Settings;
 pub(crate) struct Harnesses {
     codex: Arc<Codex>,
     claude_code: Arc<ClaudeCode>,
-    minimax_code: Arc<AcpHarness>,
+    /// MiniMax Code, and the agents that the operator names.
+    agents: Vec<Arc<AcpHarness>>,
 }
 
 impl Harnesses {
@@ -25,25 +27,29 @@ impl Harnesses {
     pub(crate) fn new(settings: &Settings, keeper: PathBuf, user: Option<User>) -> Self {
         let usual = harness::Settings { user, ..usual(settings, keeper) };
         let with = |program: &Option<PathBuf>| harness::Settings { program: program.clone(), ..usual.clone() };
+        let minimax_code = minimax_code::harness(with(&settings.minimax_code));
+        let named = settings.agents.iter().map(|agent| AcpHarness::configured(agent.clone(), usual.clone()));
         Self {
             codex: Arc::new(Codex::new(with(&settings.codex))),
             claude_code: Arc::new(ClaudeCode::new(with(&settings.claude_code))),
-            minimax_code: Arc::new(adapters::minimax_code::harness(with(&settings.minimax_code))),
+            agents: [minimax_code].into_iter().chain(named).map(Arc::new).collect(),
         }
     }
 
     /// Each by its kind.
     pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, Arc<dyn Harness>> {
-        let all: [Arc<dyn Harness>; 3] =
-            [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _, Arc::clone(&self.minimax_code) as _];
-        all.into_iter().map(|harness| (harness.kind(), harness)).collect()
+        let built: [Arc<dyn Harness>; 2] = [Arc::clone(&self.codex) as _, Arc::clone(&self.claude_code) as _];
+        let agents = self.agents.iter().map(|agent| Arc::clone(agent) as Arc<dyn Harness>);
+        built.into_iter().chain(agents).map(|harness| (harness.kind(), harness)).collect()
     }
 
     /// Waits until every Executor that was prepared is gone.
     pub(crate) async fn drained(&self) {
         self.codex.drained().await;
         self.claude_code.drained().await;
-        self.minimax_code.drained().await;
+        for agent in &self.agents {
+            agent.drained().await;
+        }
     }
 }
 

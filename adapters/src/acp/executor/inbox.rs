@@ -9,8 +9,8 @@ use crate::{
         failure::{self, failure as failure_of},
         wire::{self, INVALID_PARAMS, METHOD_NOT_FOUND, Prompted, Receipt, Update, Updated},
     },
-    function_server::{Answer as ServedAnswer, Happening},
-    harness::{FailureCode, InputRefusal, NativeEnd, OutputPart, Report, Standing},
+    function_server::Happening,
+    harness::{FailureCode, InputRefusal, NativeEnd, Report, Standing},
     native::rpc::{self, Message, RpcError},
     owner::{Answer, Event, Native as _, Owner},
 };
@@ -41,6 +41,8 @@ impl Owner<Conversation> {
     fn missed_one(&mut self) {
         self.unread();
         self.native.items.unread();
+        // Nobody can say what it was about, so no other prompt goes to this process.
+        self.native.spent = true;
     }
 
     async fn updated(&mut self, Updated { session_id, update }: Updated<'_>) {
@@ -68,7 +70,7 @@ impl Owner<Conversation> {
         let native = self.native.turn.clone();
         self.begun(&native).await;
         // The model has begun, without the functions: none of them can be called.
-        if self.native.is_unlisted() {
+        if self.are_functions_missing().await {
             return self.unlisted().await;
         }
         let stopped = self.native.cancelled;
@@ -166,6 +168,8 @@ impl Owner<Conversation> {
         if matches!(end, NativeEnd::Completed { .. }) {
             self.native.items.end(&mut reports);
         }
+        // An agent that has ended the prompt and still waits for a call would wait for ever: no result reaches it any more.
+        self.native.dismiss_all();
         // What has no receipt by now may have been read all the same.
         if self.native.asked.values().any(|asked| *asked == Asked::Steer) {
             self.inputs.doubt();
@@ -177,7 +181,7 @@ impl Owner<Conversation> {
         }
         let open_work = self.native.items.open_work();
         let retires = self.native.spent
-            || open_work > 0
+            || self.native.items.are_unended()
             || (self.native.cancelled && !self.native.profile().reusable_after_cancel);
         self.feed(Event::Completed { native, end, open_work }).await;
         if retires {
@@ -189,7 +193,9 @@ impl Owner<Conversation> {
     /// The receipt of an input, or why there is none.
     async fn steered(&mut self, outcome: Result<&RawValue, RpcError>) {
         let reports = match outcome.map(|answer| serde_json::from_str::<Receipt>(answer.get())) {
-            Ok(Ok(receipt)) if self.native.prompt == Prompt::Running => self.inputs.admitted(&receipt.turn_id),
+            Ok(Ok(receipt)) if self.native.prompt == Prompt::Running && self.native.took(&receipt.turn_id) => {
+                self.inputs.admitted(&receipt.turn_id)
+            }
             // It may be read, and nobody can say by whom.
             Ok(_) => self.lost_input(),
             Err(error) if error.code == METHOD_NOT_FOUND => {
@@ -213,6 +219,16 @@ impl Owner<Conversation> {
         self.inputs.answered(Answer::Queued)
     }
 
+    /// Whether the functions were not listed, by all that is known: a line may be read before what came to the server ahead of it.
+    pub(super) async fn are_functions_missing(&mut self) -> bool {
+        while self.native.is_unlisted() {
+            let next = self.native.functions.as_mut().and_then(|functions| functions.happenings.try_recv().ok());
+            let Some(what) = next else { return true };
+            self.served(what).await;
+        }
+        false
+    }
+
     /// The functions were not listed: the Turn ends before one could have been called.
     pub(super) async fn unlisted(&mut self) {
         self.native.listed_by = None;
@@ -234,11 +250,7 @@ impl Owner<Conversation> {
                 let is_open = self.turn.as_ref().is_some_and(crate::owner::Turn::is_open);
                 if !is_open || self.native.prompt != Prompt::Running || self.native.cancelled {
                     self.skipped.foreign += 1;
-                    if let Some(functions) = &self.native.functions {
-                        let parts = vec![OutputPart::Text("no Turn is running".to_owned())];
-                        functions.server.answer(request, ServedAnswer { success: false, parts });
-                    }
-                    return;
+                    return self.native.dismiss(request);
                 }
                 let native = self.native.turn.clone();
                 self.begun(&native).await;
