@@ -248,10 +248,10 @@ impl Run<'_> {
 }
 
 /// A private folder that is removed again.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn make(user: Option<&User>) -> io::Result<Self> {
+    pub(crate) fn make(user: Option<&User>) -> io::Result<Self> {
         let path = env::temp_dir().join(format!("runtime-bridge-probe-{}", Uuid::now_v7().simple()));
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let folder = Self(path.canonicalize()?);

@@ -6,8 +6,15 @@ use std::{
     sync::Arc,
 };
 
-use super::{generic::Generic, opencode::Opencode, profile::Agent};
-use crate::harness::{ModelProtocol, Settings};
+use super::{
+    generic::{self, Generic},
+    opencode::{self, Opencode},
+    profile::Agent,
+};
+use crate::{
+    admission::built::Built,
+    harness::{ModelProtocol, Settings},
+};
 
 /// The longest name.
 const NAME_BYTES: usize = 32;
@@ -77,7 +84,7 @@ fn wrong(field: impl Into<String>, message: impl Into<String>) -> Misconfigured 
 
 /// What the operator may write for what differs between Sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placeholder {
+pub(in crate::acp) enum Placeholder {
     /// The base address of the model provider, as a client of its protocol takes it.
     BaseUrl,
     /// The key, or what a gateway replaces. In variables only: no file has a secret.
@@ -180,7 +187,42 @@ impl Configured {
         }
         self.environment.iter().try_for_each(|(name, text)| variable(name, text))?;
         let mut taken = BTreeSet::new();
-        self.files.iter().try_for_each(|(path, text)| file(path, text, &mut taken))
+        self.files.iter().try_for_each(|(path, text)| file(path, text, &mut taken))?;
+        if self.profile == Known::Generic {
+            // Without them it would ask another provider, or another model, than the one that is meant.
+            for (name, placeholder) in [("base_url", Placeholder::BaseUrl), ("model", Placeholder::Model)] {
+                if !self.uses(placeholder) {
+                    return Err(wrong("environment", format!("must have {{{name}}} in a variable or a file")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a placeholder stands in a variable or a file.
+    pub(super) fn uses(&self, sought: Placeholder) -> bool {
+        let is_used = std::cell::Cell::new(false);
+        for text in self.environment.values().chain(self.files.values()) {
+            let _ = filled(text, |placeholder| {
+                is_used.set(is_used.get() || placeholder == sought);
+                String::new()
+            });
+        }
+        is_used.get()
+    }
+
+    /// The agent, for a person.
+    pub(super) fn shown(&self) -> String {
+        format!("harness.acp.{}", self.name)
+    }
+
+    /// What `Admit` judges by, under the kind that its Harness has.
+    #[must_use]
+    pub fn built(&self, kind: &'static str) -> Built {
+        match self.profile {
+            Known::Generic => generic::built(kind, self),
+            Known::Opencode => opencode::built(kind),
+        }
     }
 
     /// The kind of the Harness. It is leaked: there are as many as the operator names, they are made once, at the start, and they are named as long as the daemon lives.

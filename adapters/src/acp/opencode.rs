@@ -19,7 +19,7 @@ use crate::{
     probe::{Found, Looks, Run, Sought, beside},
 };
 
-pub(crate) use admission::built;
+pub(super) use admission::built;
 
 /// The npm package that installs it.
 const PACKAGE: &str = "opencode-ai";

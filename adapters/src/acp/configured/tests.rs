@@ -6,7 +6,7 @@ fn configured() -> Configured {
         command: vec!["kimi".into(), "acp".into()],
         profile: Known::Generic,
         protocols: Vec::new(),
-        environment: BTreeMap::new(),
+        environment: [("OWN".to_owned(), "{model} {base_url}".to_owned())].into(),
         files: BTreeMap::new(),
     }
 }
@@ -18,7 +18,7 @@ fn refused(change: impl FnOnce(&mut Configured)) -> String {
 }
 
 fn one(name: &str, text: &str) -> BTreeMap<String, String> {
-    [(name.to_owned(), text.to_owned())].into()
+    [(name, text), ("OWN", "{model} {base_url}")].map(|(name, text)| (name.to_owned(), text.to_owned())).into()
 }
 
 #[test]
@@ -48,6 +48,7 @@ fn a_known_agent_is_told_nothing_more() {
     let known = |change: fn(&mut Configured)| {
         refused(|it| {
             it.profile = Known::Opencode;
+            it.environment.clear();
             change(it);
         })
     };
@@ -71,6 +72,17 @@ fn variables_may_have_the_key_and_files_not() {
     for name in ["HOME", "TMPDIR", "RUNTIME_BRIDGE_MARK", "", "A=B"] {
         assert!(refused(|it| it.environment = one(name, "1")).starts_with("environment."), "{name}");
     }
+}
+
+#[test]
+fn an_agent_must_be_told_its_provider_and_its_model() {
+    assert!(refused(|it| it.environment.clear()).starts_with("environment: must have {base_url} in a variable"));
+    assert!(refused(|it| it.environment = [("A".into(), "{base_url}".into())].into()).contains("must have {model}"));
+    let in_files = |it: &mut Configured| {
+        it.environment.clear();
+        it.files = [("a.json".into(), r#"{"url": "{base_url}", "model": "{model}"}"#.into())].into();
+    };
+    assert_eq!(refused(in_files), "taken");
 }
 
 #[test]

@@ -12,7 +12,7 @@ const NATIVE: Native =
     Native { tools: native_tools, format: |_| Ok(()), settings: |text| admission::no_harness_config("opencode", text) };
 
 /// What `Admit` judges by, without opencode.
-pub(crate) fn built(kind: &'static str) -> Built {
+pub(in crate::acp) fn built(kind: &'static str) -> Built {
     Built {
         kind,
         limits: declaration::limits(),

@@ -1,0 +1,112 @@
+//! What an agent supports of which nothing is known but what it says (R-CAP-1, R-CAP-2).
+
+use super::{Said, needs_token_limits, protocols};
+use crate::{
+    acp::{configured::Configured, profile::FUNCTIONS},
+    admission::NAME_PATTERN,
+    harness::{
+        AcceptedValues, Availability,
+        Capability::{
+            self, ExecutionControls, FunctionTools, HomeRemoval, LocalEnvironment, McpHttpBearerAuth, McpHttpTools,
+            MessageObservation,
+        },
+        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin,
+        Proved, Row, SearchLimits, Settings, TextVerbosity,
+    },
+    probe::Found,
+};
+
+/// The longest name of a tool that providers take.
+const NAME_BYTES: usize = 64;
+/// The longest name of a function: `mcp__functions__` stands before it.
+pub(super) const FUNCTION_BYTES: usize = NAME_BYTES - FUNCTIONS.len() - "mcp____".len();
+
+/// What the bridge adds to a message that the agent could take for a command.
+const REWRITES: &[(&str, &str)] = &[("before a first text that begins with /, behind white space or not", "\u{200b}")];
+
+/// Every capability that is declared where the agent says that it is there, with the scenario that showed it on an agent that says so. Without a workspace there is none:
+/// that an agent offers no tool of its own cannot be seen from what it says.
+pub(super) const PROVED: &[Row] = &[
+    (LocalEnvironment, None, Some("turns_tools::tool_command")),
+    (FunctionTools, None, Some("turns_functions::function_call")),
+    (MessageObservation, None, Some("turns_text::text_streams")),
+    (McpHttpTools, None, Some("mcp_http::mcp_tools")),
+    (McpHttpBearerAuth, None, Some("mcp_http::mcp_bearer")),
+    (ExecutionControls, None, Some("controls::controls_workspace")),
+    (HomeRemoval, None, Some("turns_release::release_home")),
+];
+
+/// The declaration for what was found on this machine. A workspace is supported only where something around the bridge isolates the agent, and the operator trusts what is in
+/// it: what an agent loads from there is not known (R-PLC-1).
+pub(super) fn declare(
+    kind: &'static str,
+    configured: &Configured,
+    said: Said,
+    settings: &Settings,
+    found: &Found,
+) -> Declaration {
+    let Found { program, version, trouble } = found.clone();
+    let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
+    let takes_workspace = settings.isolation == Isolation::Outer && settings.trust_workspace;
+    let mut workspace = if takes_workspace { Proved::on_a_workspace(PROVED, settings) } else { Vec::new() };
+    workspace.retain(|proved| said.mcp_http || !needs_mcp(proved.capability()));
+    Declaration {
+        kind,
+        // Nothing was shown of any version.
+        qualified: false,
+        version,
+        availability,
+        none: Vec::new(),
+        workspace,
+        limits: limits(configured),
+        switched_off: Vec::new(),
+        isolation: settings.isolation,
+        trust_workspace: settings.trust_workspace,
+        program,
+    }
+}
+
+fn needs_mcp(capability: Capability) -> bool {
+    matches!(capability, FunctionTools | McpHttpTools | McpHttpBearerAuth)
+}
+
+/// Limits, whatever was found.
+pub(super) fn limits(configured: &Configured) -> Limits {
+    const NONE: AcceptedValues = AcceptedValues { values: &[], by_model: false };
+    Limits {
+        function_names: FunctionNames {
+            pattern: NAME_PATTERN,
+            max_bytes: FUNCTION_BYTES,
+            reserved: &[],
+            reserved_prefixes: &[],
+        },
+        model_protocols: protocols(configured),
+        needs_token_limits: needs_token_limits(configured),
+        argument_fidelity: JsonFidelity::Binary64,
+        schema_fidelity: JsonFidelity::LossySchema,
+        integer_64: false,
+        native_call_timeout: None,
+        binary64: false,
+        description_characters: None,
+        failed_result_images: false,
+        // Whether it searches is not known. A resolved control always has a size.
+        web_search: SearchLimits { modes: &[], context_sizes: &[ContextSize::Medium], domains: false, location: false },
+        programmatic_tool_calling: &[false],
+        text_verbosities: &[TextVerbosity::Medium],
+        reasoning_efforts: NONE,
+        reasoning_summaries: NONE,
+        service_tiers: NONE,
+        mcp: McpLimits {
+            transports: &[McpKind::Http],
+            origins: &[McpOrigin::Environment],
+            allowed_tools: &[],
+            label_pattern: NAME_PATTERN,
+            reserved_labels: &[FUNCTIONS],
+            refuses_expansions: true,
+            stdio_in_workspace: false,
+        },
+        refuses_blank_messages: true,
+        result_characters: None,
+        input_rewrites: REWRITES.to_vec(),
+    }
+}
