@@ -73,6 +73,11 @@ async fn serve(overrides: Overrides) -> ExitCode {
         Ok(filter) => filter,
         Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
     };
+    // The library that serves functions logs whole requests and results, which are the application's.
+    let filter = match "rmcp=off".parse() {
+        Ok(quiet) => filter.add_directive(quiet),
+        Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
+    };
     // What cannot be written there, for example on a full disk, cannot be complained about there either: that would be a panic.
     let logs =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);

@@ -32,7 +32,9 @@ impl Owner<Conversation> {
             },
             Err(malformed) => {
                 tracing::debug!(%malformed, "skipped a line");
-                self.missed_one();
+                // Agents also print what is no message: it takes nothing but a certainty.
+                self.unread();
+                self.native.items.unread();
             }
         }
     }
