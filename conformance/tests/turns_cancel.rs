@@ -84,7 +84,7 @@ fn a_cancel_abandons_the_call_that_waits(harness: Harness) {
         let configuration = rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]);
         let mut events = rig.start_turn(&session, configuration.clone(), "t-1", "look it up").await?;
         let mut seen = Observed::default();
-        seen.call(&mut events).await?;
+        let call = seen.call(&mut events).await?;
         let answer = session.cancel("t-1", None).await?;
         assert_eq!(answer.outcome(), CancelOutcome::Settled);
         assert_eq!(answer.turn.map(|turn| turn.required_actions), Some(vec![]));
@@ -95,9 +95,9 @@ fn a_cancel_abandons_the_call_that_waits(harness: Harness) {
             _ => None,
         });
         let (call_id, reason) = abandoned.unwrap_or_default();
-        assert_eq!(call_id, "c1");
+        assert_eq!(call_id, call.call_id);
         assert_eq!(reason, v1::AbandonReason::NativeCancelled);
-        refused(session.submit(vec![text_result("t-1", "c1", "late")]).await, Reason::TurnCancelled)?;
+        refused(session.submit(vec![text_result("t-1", &call.call_id, "late")]).await, Reason::TurnCancelled)?;
         let ready = rig.prepare_again(&session, configuration).await?;
         rig.turn_with(&session, &ready, "t-2", "and now").await?.completed()
     });

@@ -6,10 +6,11 @@ use proto::client::{Session, text_input};
 use proto::v1;
 use proto::v1::event::Kind;
 
-for_every_harness!(each_block_is_an_item_of_its_own, a_model_that_nobody_knows_works);
+for_every_harness!(a_model_that_nobody_knows_works);
 
 // What it looks at is different, or missing, with agents behind ACP.
 for_each_harness!(
+    each_block_is_an_item_of_its_own,
     a_text_streams_completes_and_is_counted,
     the_next_turn_runs_on_the_same_executor_with_its_own_usage,
     reasoning_comes_as_summary_and_as_raw_text

@@ -42,24 +42,56 @@ pub(super) fn end(profile: &Profile, reason: &str, bare: bool) -> NativeEnd {
     }
 }
 
+/// What an error says beside its text.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Data {
+    status_code: Option<u16>,
+    status: Option<u16>,
+    error_name: Option<String>,
+}
+
+impl Data {
+    fn of(error: &RpcError) -> Self {
+        error.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default()
+    }
+
+    fn status(&self) -> Option<u16> {
+        self.status_code.or(self.status).filter(|status| (400..600).contains(status))
+    }
+
+    /// The class by the name that an agent has for it.
+    fn named(&self) -> Option<FailureCode> {
+        match self.error_name.as_deref() {
+            Some("APIError") => Some(FailureCode::ServerError),
+            Some("ContextOverflowError") => Some(FailureCode::ContextLengthExceeded),
+            Some("ProviderAuthError") => Some(FailureCode::AuthenticationError),
+            Some(_) | None => None,
+        }
+    }
+}
+
+/// The class of an error, where one of its fields says it.
+fn class(error: &RpcError, data: &Data) -> Option<FailureCode> {
+    let by_code = match error.code {
+        AUTH_REQUIRED => Some(FailureCode::AuthenticationError),
+        INVALID_PARAMS => Some(FailureCode::InvalidRequest),
+        _ => None,
+    };
+    data.status().map(FailureCode::of_status).or(by_code).or(data.named())
+}
+
+/// Whether an error says what failed; else it may be all that an agent says of a cancel.
+pub(super) fn is_classified(error: &RpcError) -> bool {
+    class(error, &Data::of(error)).is_some()
+}
+
 /// The end by an error.
 pub(super) fn error(profile: &Profile, error: &RpcError, cleaner: &Cleaner) -> NativeEnd {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Data {
-        status_code: Option<u16>,
-        status: Option<u16>,
-    }
-    let data: Data = error.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default();
-    let status = data.status_code.or(data.status).filter(|status| (400..600).contains(status));
-    let code = match (error.code, status) {
-        (_, Some(status)) => FailureCode::of_status(status),
-        (AUTH_REQUIRED, None) => FailureCode::AuthenticationError,
-        (INVALID_PARAMS, None) => FailureCode::InvalidRequest,
-        _ => FailureCode::ServerError,
-    };
+    let data = Data::of(error);
+    let code = class(error, &data).unwrap_or(FailureCode::ServerError);
     let message = format!("{} failed: {}", profile.name, cleaner.clean(&error.message));
-    let failure = Failure { http_status: status, ..failure(code, message) };
+    let failure = Failure { http_status: data.status(), ..failure(code, message) };
     NativeEnd::Failed { failure, finish: None, at: None }
 }
 

@@ -164,6 +164,10 @@ impl Owner<Conversation> {
                     NativeEnd::Failed { failure, finish: None, at: None }
                 }
             },
+            // Some agents answer a prompt so that they were told to cancel; an error of the provider would say so.
+            Err(error) if self.native.cancelled && !failure::is_classified(&error) => {
+                NativeEnd::Interrupted { at: None }
+            }
             Err(error) => failure::error(profile, &error, &self.cleaner),
         };
         let mut reports = Vec::new();
