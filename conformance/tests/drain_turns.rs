@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 
 for_every_harness!(
     a_turn_that_only_waits_holds_nothing_up,
-    a_turn_that_waits_may_be_answered_while_another_one_runs,
     what_still_runs_at_the_deadline_is_interrupted,
     a_second_signal_does_not_wait_for_what_runs
 );
 
 // What it looks at is different, or missing, with agents behind ACP.
 for_each_harness!(
+    a_turn_that_waits_may_be_answered_while_another_one_runs,
     what_runs_finishes_and_nothing_new_begins,
     health_says_that_a_daemon_which_drains_does_not_serve,
     a_preparation_at_work_is_given_up,
@@ -124,7 +124,7 @@ fn a_turn_that_only_waits_holds_nothing_up(harness: Harness) {
             _ => None,
         });
         assert_eq!(abandoned, Some(v1::AbandonReason::ExecutionLost));
-        refusal(session.submit(vec![text_result("t-1", "c1", "42")]).await, Reason::CallAbandoned);
+        refusal(session.submit(vec![text_result("t-1", seen.call_id()?, "42")]).await, Reason::CallAbandoned);
         assert_eq!(rig.client().await?.drain(v1::DrainRequest {}).await?, answer, "the same answer again");
         Ok(())
     });
@@ -139,7 +139,7 @@ fn a_turn_that_waits_may_be_answered_while_another_one_runs(harness: Harness) {
         let (mut events, seen) = called(rig, &waiting).await?;
         let (drain, mut watch) = begin(rig).await?;
         wait_for_drain(&mut watch).await?;
-        waiting.submit(vec![text_result("t-1", "c1", "42")]).await?;
+        waiting.submit(vec![text_result("t-1", seen.call_id()?, "42")]).await?;
         seen.to_the_end(&mut events).await?.completed()?;
         rig.provider.open_gate("go");
         Observed::default().to_the_end(&mut held).await?.completed()?;

@@ -160,7 +160,7 @@ fn a_stream_without_events_is_kept_alive(harness: Harness) {
         }
         let waited = begun.elapsed();
         assert!(waited >= Duration::from_millis(300), "they came after {waited:?}");
-        session.submit(vec![text_result("t-1", "c1", "enough")]).await?;
+        session.submit(vec![text_result("t-1", seen.call_id()?, "enough")]).await?;
         let mut sequence = last;
         while let Some(message) = messages.next().await? {
             sequence = message.events.last().map_or(sequence, |event| event.sequence);

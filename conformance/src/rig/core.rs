@@ -318,6 +318,18 @@ impl Observed {
         self.until(events, call).await
     }
 
+    /// The id of the call that was seen last: the model's own, or where the Harness has none the bridge's.
+    ///
+    /// # Errors
+    /// When there was none.
+    pub fn call_id(&self) -> anyhow::Result<&str> {
+        let calls = self.kinds().filter_map(|kind| match kind {
+            Kind::FunctionCall(call) => Some(&*call.call_id),
+            _ => None,
+        });
+        calls.last().context("no function was called")
+    }
+
     /// Reads the rest of the events. Where the first one was read too, their order is checked (see
     /// [`Observed::check_order`]).
     ///
