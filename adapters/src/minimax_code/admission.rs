@@ -2,12 +2,11 @@
 
 use super::{KIND, declaration, names};
 use crate::{
+    acp::profile::FUNCTIONS,
     admission::{self, NAME_PATTERN, Native, Taker, built::Built, refused},
     harness::{Configuration, Declaration, Isolation, NotAdmitted, Placement, Proved},
 };
 
-/// Functions are served as an MCP server of this label, so no other one can have it while there are some.
-const FUNCTIONS: &str = "functions";
 /// The most bytes of its global instructions, which those of a Session are.
 const INSTRUCTIONS: usize = 32 << 10;
 
@@ -59,6 +58,7 @@ fn native_tools(configuration: &Configuration) -> Result<(), NotAdmitted> {
     })?;
     for (index, server) in servers.iter().enumerate() {
         let field = || format!("tools.mcp_servers[{index}].label");
+        // Functions are served under it.
         if server.label == FUNCTIONS && !functions.is_empty() {
             let message =
                 format!("is the label under which {KIND} is served the functions; without functions it is free");

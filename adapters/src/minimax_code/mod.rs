@@ -12,8 +12,10 @@ mod start;
 use std::sync::Arc;
 
 use crate::{
-    acp::AcpHarness,
-    acp::profile::{Agent, Profile, SetUp},
+    acp::{
+        AcpHarness,
+        profile::{Agent, Profile, SetUp},
+    },
     harness::{BoxFuture, Configuration, Declaration, Launch, NotAdmitted, PrepareError},
     probe::{Found, Looks},
 };
@@ -33,7 +35,7 @@ pub fn harness(settings: Settings) -> AcpHarness {
 
 /// MiniMax Code as an agent.
 #[derive(Debug)]
-pub(crate) struct Mcode {
+struct Mcode {
     settings: Settings,
     profile: Profile,
     /// What was found last of the program.
@@ -44,7 +46,7 @@ pub(crate) struct Mcode {
 
 impl Mcode {
     /// MiniMax Code with these settings. Starts nothing.
-    pub(crate) fn new(settings: Settings) -> Self {
+    fn new(settings: Settings) -> Self {
         Self { settings, profile: profile::profile(), looks: Looks::default(), nodes: Looks::default() }
     }
 

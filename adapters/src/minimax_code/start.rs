@@ -5,9 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{config, probe};
+use super::{config, names, probe};
 use crate::{
-    acp::profile::SetUp,
+    acp::profile::{FUNCTIONS, SetUp},
     harness::{Launch, Placement, PrepareError, Settings},
     native::{folder, user},
     owner::{start, unstarted},
@@ -35,7 +35,6 @@ pub(super) async fn set_up(settings: &Settings, launch: &Launch) -> Result<SetUp
     let directory = match &configuration.placement {
         Placement::Workspace { directory, .. } => {
             let directory = launch.workspace.as_deref().unwrap_or(directory);
-            start::still_there(directory, settings).await.map_err(|message| unstarted("workspace", message))?;
             project(directory, settings, launch).map_err(|message| unstarted("mcp", message))?;
             directory
         }
@@ -63,30 +62,45 @@ pub(super) async fn set_up(settings: &Settings, launch: &Launch) -> Result<SetUp
     })
 }
 
-/// Checks that the project names no servers where it must not: beside a key or a bearer that MiniMax Code holds itself, where the operator does not trust it, and in the
-/// place of a declared one (R-PLC-1, R-MCP-2).
+/// Checks what the project names as servers.
 fn project(workspace: &Path, settings: &Settings, launch: &Launch) -> Result<(), String> {
     let text = match folder::small_text(&workspace.join(PROJECT), PROJECT_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(format!("the {PROJECT} of the workspace cannot be read: {error}")),
     };
+    let functions = (!launch.configuration.functions.is_empty()).then_some(FUNCTIONS);
+    let labels = launch.configuration.mcp_servers.iter().map(|server| &*server.label).chain(functions);
     let holds = launch.holds_key || !launch.mcp_bearers.is_empty();
-    if holds || !settings.trust_workspace {
-        let why = if holds { "beside a key or a bearer that mcode holds" } else { "where trust_workspace is false" };
+    judge(&text, holds, settings.trust_workspace, labels)
+}
+
+/// A project must not name servers beside a key or a bearer that MiniMax Code holds itself, nor where the operator does not trust it, nor in the place of a declared one
+/// (R-PLC-1, R-MCP-2).
+fn judge<'a>(text: &str, holds: bool, trusted: bool, labels: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    if holds || !trusted {
+        let why =
+            if holds { "beside a key or a bearer that mcode holds itself" } else { "where trust_workspace is false" };
         return Err(format!(
-            "the workspace has a {PROJECT}, and mcode starts what it names; this is refused {why}; remove the file, or use the gateway and \
+            "the workspace has a {PROJECT}, and mcode starts what it names; this is refused {why}: remove the file, or use the gateway and \
              trust_workspace = true"
         ));
     }
-    let named = serde_json::from_str::<serde_json::Value>(&text).ok();
-    let named = named.as_ref().and_then(|file| file.get("mcpServers")).and_then(serde_json::Value::as_object);
-    let functions = (!launch.configuration.functions.is_empty()).then_some("functions");
-    let mut labels = launch.configuration.mcp_servers.iter().map(|server| &*server.label).chain(functions);
-    match labels.find(|label| named.is_some_and(|named| named.contains_key(*label))) {
+    let labels: Vec<_> = labels.collect();
+    if labels.is_empty() {
+        return Ok(());
+    }
+    let file = serde_json::from_str::<serde_json::Value>(text)
+        .map_err(|error| format!("the {PROJECT} of the workspace cannot be read: column {}", error.column()))?;
+    let named = file.get("mcpServers").and_then(serde_json::Value::as_object);
+    let mut named = named.into_iter().flat_map(serde_json::Map::keys).map(|label| names::spelled(label));
+    match named.find(|label| labels.contains(&&**label)) {
         Some(label) => {
             Err(format!("the {PROJECT} of the workspace has a server of the label {label}, which is a declared one"))
         }
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,9 @@ use std::{
 };
 
 use adapters::{
-    claude_code,
+    claude_code, codex,
     harness::{Availability, Declaration, Isolation, Proved},
+    minimax_code,
     native::user::User,
 };
 
@@ -18,8 +19,8 @@ use crate::{
     service,
 };
 
-/// Harnesses that hold the model key where the tools that they run can read it, where no gateway keeps it (R-SEC-3).
-const KEY_BESIDE_TOOLS: [&str; 1] = [claude_code::KIND];
+/// Harnesses that keep the model key from the tools that they run, even where no gateway keeps it (R-SEC-3).
+const KEY_APART: [&str; 1] = [codex::KIND];
 
 /// What that means for an operator.
 const KEY_WARNING: &str = "the model key stands in the environment of its process, and on a workspace whatever the model runs can read it; give it \
@@ -35,6 +36,10 @@ const LOGIN_WARNING: &str = "without a key it would ask for a login, so a Sessio
 /// Why a Harness may have no workspace where another one has, and what to do.
 const NO_SANDBOX: &str = "it has no sandbox of its own, so it is not run on a workspace; set isolation to outer where the machine or the container \
      around the bridge keeps it apart";
+
+/// The same for one whose sandbox may hold or not.
+const UNPROVED_SANDBOX: &str = "whether its own sandbox holds was never shown, so it is not run on a workspace; set isolation to outer where the machine or \
+     the container around the bridge keeps it apart";
 
 /// The same for root, to whom Claude Code itself refuses it.
 const ROOT_WITHOUT_SANDBOX: &str = "the bridge runs as root without a sandbox around it, where claude_code refuses to work on a workspace, and it has \
@@ -119,12 +124,12 @@ fn found(of: Declaration, is_root: bool, is_behind_gateway: bool) -> HarnessFoun
 /// What its user has to know.
 fn warnings(of: &Declaration, is_root: bool, is_behind_gateway: bool) -> Vec<&'static str> {
     // Behind the gateway it holds no key, and always has something that looks like one.
-    let holds = |kinds: &[&str]| !is_behind_gateway && kinds.contains(&of.kind);
-    let of_key = holds(&KEY_BESIDE_TOOLS).then_some(KEY_WARNING);
-    let of_login = holds(&WANTS_LOGIN).then_some(LOGIN_WARNING);
+    let of_key = (!is_behind_gateway && !KEY_APART.contains(&of.kind)).then_some(KEY_WARNING);
+    let of_login = (!is_behind_gateway && WANTS_LOGIN.contains(&of.kind)).then_some(LOGIN_WARNING);
     let isolation = match of.isolation {
         Isolation::Native if !of.workspace.is_empty() => None,
         Isolation::Native if is_root && of.kind == claude_code::KIND => Some(ROOT_WITHOUT_SANDBOX),
+        Isolation::Native if of.kind == minimax_code::KIND => Some(UNPROVED_SANDBOX),
         Isolation::Native => Some(NO_SANDBOX),
         Isolation::Outer => (is_root && of.kind == claude_code::KIND).then_some(ROOT_IN_SANDBOX),
     };
@@ -254,6 +259,9 @@ mod tests {
             assert_eq!(claude, of_key.into_iter().chain(want).collect::<Vec<_>>(), "{isolation:?} {is_root}");
         }
         assert_eq!(warned(Codex::new(settings(Isolation::Native)), true).await, [""; 0]);
+        let mcode = |isolation| warned(minimax_code::harness(settings(isolation)), true);
+        assert_eq!(mcode(Isolation::Outer).await, [KEY_WARNING]);
+        assert_eq!(mcode(Isolation::Native).await, [KEY_WARNING, UNPROVED_SANDBOX]);
         let behind = ClaudeCode::new(settings(Isolation::Outer)).declare().await;
         assert_eq!(warnings(&behind, false, true), [""; 0]);
     }

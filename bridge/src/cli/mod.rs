@@ -157,6 +157,7 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
         workspace_roots: hosting.workspace_root.into_iter().collect(),
         codex: hosting.codex,
         claude_code: hosting.claude_code,
+        minimax_code: hosting.minimax_code,
         ..Overrides::default()
     })
     .map_err(|error| text(&error))?;

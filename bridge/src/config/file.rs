@@ -8,7 +8,7 @@ use std::{
 };
 
 use adapters::{
-    acp,
+    acp::{Configured, Known},
     harness::{ModelProtocol, ModelProvider, TokenLimits},
 };
 use serde::Deserialize;
@@ -49,7 +49,7 @@ pub(super) struct File {
     #[serde(default)]
     minimax_code: Program,
     #[serde(default)]
-    harness: Configured,
+    harness: HarnessEntries,
     #[serde(default)]
     providers: BTreeMap<String, ProviderEntry>,
     #[serde(default)]
@@ -66,12 +66,13 @@ struct Program {
 /// Harnesses that the operator names.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Configured {
+struct HarnessEntries {
+    /// Agents that speak the Agent Client Protocol, by the kinds that they are to have.
     #[serde(default)]
     acp: BTreeMap<String, AgentEntry>,
 }
 
-/// An agent behind ACP.
+/// What is said of one agent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AgentEntry {
@@ -86,30 +87,36 @@ struct AgentEntry {
 }
 
 impl AgentEntry {
-    fn settle(self, name: String) -> Result<acp::Configured, Error> {
-        let key = |field: &str| format!("harness.acp.{name}.{field}");
-        let profile = match self.profile.as_deref() {
-            None => acp::Known::Generic,
-            Some(named) => {
-                acp::Known::named(named).ok_or_else(|| value(&key("profile"), "it is `generic` or `opencode`"))?
-            }
+    fn settle(self, name: String) -> Result<Configured, Error> {
+        let key = |field: &str| match field {
+            "" => format!("harness.acp.{name}"),
+            field => format!("harness.acp.{name}.{field}"),
         };
-        let protocols = self.protocols.iter().map(|text| protocol(&key("protocols"), text));
-        let protocols = protocols.collect::<Result<_, _>>()?;
-        let Self { command, environment, files, .. } = self;
-        let configured = acp::Configured { name: name.clone(), command, profile, protocols, environment, files };
-        configured.check().map_err(|wrong| value(&key(&wrong.field), wrong.message))?;
-        Ok(configured)
+        let profile = match self.profile.as_deref() {
+            None => Known::Generic,
+            Some(profile) => Known::named(profile)
+                .ok_or_else(|| value(&key("profile"), "it is `generic` or `opencode`; without it, `generic`"))?,
+        };
+        let protocol = |(index, text): (usize, &String)| {
+            protocol_of(text).ok_or_else(|| value(&key(&format!("protocols[{index}]")), PROTOCOLS))
+        };
+        let protocols = self.protocols.iter().enumerate().map(protocol).collect::<Result<_, _>>()?;
+        let AgentEntry { command, environment, files, .. } = self;
+        let agent = Configured { name: name.clone(), command, profile, protocols, environment, files };
+        agent.check().map_err(|error| value(&key(&error.field), error.message))?;
+        Ok(agent)
     }
 }
 
-/// A protocol of model providers by its name.
-fn protocol(key: &str, text: &str) -> Result<ModelProtocol, Error> {
+/// Which protocols of model providers there are, for a person.
+const PROTOCOLS: &str = "it is `responses`, `messages` or `chat_completions`";
+
+fn protocol_of(text: &str) -> Option<ModelProtocol> {
     match text {
-        "responses" => Ok(ModelProtocol::Responses),
-        "messages" => Ok(ModelProtocol::Messages),
-        "chat_completions" => Ok(ModelProtocol::ChatCompletions),
-        _ => Err(value(key, "it is `responses`, `messages` or `chat_completions`")),
+        "responses" => Some(ModelProtocol::Responses),
+        "messages" => Some(ModelProtocol::Messages),
+        "chat_completions" => Some(ModelProtocol::ChatCompletions),
+        _ => None,
     }
 }
 
@@ -203,13 +210,14 @@ impl File {
         let mut providers = BTreeMap::new();
         for (name, entry) in self.providers {
             let key = |member: &str| format!("providers.{name}.{member}");
-            let protocol = protocol(&key("protocol"), &entry.protocol)?;
+            let protocol = protocol_of(&entry.protocol).ok_or_else(|| value(&key("protocol"), PROTOCOLS))?;
             crate::service::base_url(&entry.base_url).map_err(|text| value(&key("base_url"), text))?;
             let secret = entry.key_file.map(|file| secret(&beside(file), &key("key_file"))).transpose()?;
             let token_limits = entry.token_limits.map(|limits| limits.settle(&key("token_limits"))).transpose()?;
             let provider = ModelProvider { protocol, base_url: entry.base_url, token_limits };
             providers.insert(name, Provider { provider, key: secret });
         }
+        let agents = self.harness.acp.into_iter().map(|(name, entry)| entry.settle(name)).collect::<Result<_, _>>()?;
         Ok(Settings {
             state: self.state.unwrap_or_else(places::state),
             socket: self.socket.unwrap_or_else(places::socket),
@@ -228,7 +236,7 @@ impl File {
             codex: self.codex.program,
             claude_code: self.claude_code.program,
             minimax_code: self.minimax_code.program,
-            agents: self.harness.acp.into_iter().map(|(name, entry)| entry.settle(name)).collect::<Result<_, _>>()?,
+            agents,
             providers,
             gateway: self.gateway.unwrap_or(true),
             allow_origins: origins(&self.allow_origins)?,
@@ -325,6 +333,27 @@ mod tests {
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);
         refused("[providers.p]\nprotocol='chat'\nbase_url='http://x'", &["providers.p.protocol", "`messages`"]);
+        for limits in ["{context=8,output=9}", "{context=8,output=0}"] {
+            let text = format!("[providers.p]\nprotocol='messages'\nbase_url='http://x'\ntoken_limits={limits}");
+            refused(&text, &["providers.p.token_limits", TokenLimits::RANGE]);
+        }
+        refused(
+            "[providers.p]\nprotocol='messages'\nbase_url='http://x'\ntoken_limits={context=8}",
+            &["line 4", "token_limits", "output"],
+        );
+        for (agent, want) in [
+            ("[harness.acp.Big]\ncommand = ['a']", "harness.acp.Big"),
+            ("[harness.acp.codex]\ncommand = ['a']", "built in"),
+            ("[harness.acp.a]\ncommand = []", "harness.acp.a.command"),
+            ("[harness.acp.a]\ncommand = ['a']\nprofile = 'x'", "`generic` or `opencode`"),
+            ("[harness.acp.a]\ncommand = ['a']\nprotocols = ['chat']", "harness.acp.a.protocols[0]"),
+            ("[harness.acp.a]\ncommand = ['a']\nenvironment.K = '{kei}'", "harness.acp.a.environment.K"),
+            ("[harness.acp.a]\nprogram = 'a'", "line 2"),
+            ("[harness.a]\ncommand = ['a']", "line 1"),
+        ] {
+            refused(agent, &[want]);
+        }
+        refused("[minimax_code]\ncommand = 'x'", &["line 2", "command", "program"]);
         refused(
             "[providers.p]\nprotocol='responses'\nbase_url='http://a:b@x'",
             &["providers.p.base_url", "credentials"],
@@ -337,15 +366,24 @@ mod tests {
         let path = Path::new("config.toml");
         let file = parse(
             path,
-            "state = '/s'\ncodex.program = '/c'\nclaude_code.program = '/d'\n[limits]\nhandle_life_ms = 5\n\
-             [providers.p]\nprotocol = 'messages'\nbase_url = 'https://p'",
+            "state = '/s'\ncodex.program = '/c'\nclaude_code.program = '/d'\nminimax_code.program = '/e'\n[limits]\nhandle_life_ms = 5\n\
+             [providers.p]\nprotocol = 'messages'\nbase_url = 'https://p'\n\
+             [harness.acp.opencode]\ncommand = ['opencode', 'acp']\nprofile = 'opencode'\n\
+             [providers.q]\nprotocol = 'chat_completions'\nbase_url = 'https://q/v1'\n\
+             token_limits = { context = 64000, output = 4096 }",
         )
         .unwrap();
         let settings = file.settle(path).unwrap();
         assert_eq!(settings.state, Path::new("/s"));
         assert_eq!(settings.codex.as_deref(), Some(Path::new("/c")));
         assert_eq!(settings.claude_code.as_deref(), Some(Path::new("/d")));
-        assert_eq!(settings.providers["p"].provider.protocol, ModelProtocol::Messages);
+        assert_eq!(settings.minimax_code.as_deref(), Some(Path::new("/e")));
+        let agents: Vec<_> = settings.agents.iter().map(|agent| (&*agent.name, agent.profile)).collect();
+        assert_eq!(agents, [("opencode", Known::Opencode)]);
+        let of = |name: &str| &settings.providers[name].provider;
+        assert_eq!((of("p").protocol, of("p").token_limits), (ModelProtocol::Messages, None));
+        let limits = TokenLimits::of(64_000, 4096);
+        assert_eq!((of("q").protocol, of("q").token_limits), (ModelProtocol::ChatCompletions, limits));
         assert_eq!(settings.limits, Limits { handle_life: Duration::from_millis(5), ..Limits::default() });
         assert!(settings.refuse_tools && settings.gateway && settings.trust_workspace.is_none());
         let settings = parse(path, "").unwrap().settle(path).unwrap();

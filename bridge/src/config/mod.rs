@@ -194,7 +194,7 @@ pub(crate) struct Overrides {
     #[arg(long = "claude", env = "RUNTIME_BRIDGE_CLAUDE", value_name = "PROGRAM")]
     pub(crate) claude_code: Option<PathBuf>,
     /// The MiniMax Code program.
-    #[arg(long = "minimax-code", env = "RUNTIME_BRIDGE_MINIMAX_CODE", value_name = "PROGRAM")]
+    #[arg(long, env = "RUNTIME_BRIDGE_MINIMAX_CODE", value_name = "PROGRAM")]
     pub(crate) minimax_code: Option<PathBuf>,
     /// Without the gateway that keeps model keys away from Harnesses: each holds its key itself.
     #[arg(long, env = "RUNTIME_BRIDGE_NO_GATEWAY")]

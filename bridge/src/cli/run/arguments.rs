@@ -19,7 +19,7 @@ use super::{
     Isolation,
     attached::{self, Image},
     function::Functions,
-    harness::Harness,
+    harness::{Harness, Tokens},
     kept::{self, Kept},
     key,
 };
@@ -27,6 +27,7 @@ use super::{
 /// The settings of a daemon that count for a hosted one as well, where no option says otherwise.
 const CODEX_VARIABLE: &str = "RUNTIME_BRIDGE_CODEX";
 const CLAUDE_VARIABLE: &str = "RUNTIME_BRIDGE_CLAUDE";
+const MINIMAX_VARIABLE: &str = "RUNTIME_BRIDGE_MINIMAX_CODE";
 const ISOLATION_VARIABLE: &str = "RUNTIME_BRIDGE_ISOLATION";
 
 /// Run one whole Turn on this machine and show it.
@@ -36,19 +37,23 @@ const ISOLATION_VARIABLE: &str = "RUNTIME_BRIDGE_ISOLATION";
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
     /// The Harness that does the Turn [default: codex, or that of the run that is gone on with].
-    #[arg(long, value_enum, hide_possible_values = true, value_name = "codex|claude_code")]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "codex|claude_code|minimax_code")]
     pub(super) harness: Option<Harness>,
     /// The folder that the Harness works in; without one no tool of it touches this machine.
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,
-    /// Base address of the model provider; claude_code adds /v1/messages to it
-    /// [default: https://api.openai.com/v1, or https://api.anthropic.com for claude_code].
+    /// Base address of the model provider; claude_code adds /v1/messages to it, minimax_code /chat/completions
+    /// [default: https://api.openai.com/v1, https://api.anthropic.com for claude_code, https://api.minimax.io/v1 for minimax_code].
     #[arg(long, value_name = "URL")]
     pub(super) provider: Option<String>,
-    /// Name of the model [default: gpt-5.5, or claude-opus-5-5 for claude_code].
+    /// Name of the model [default: gpt-5.5, claude-opus-5-5 for claude_code, MiniMax-M3 for minimax_code].
     #[arg(long, value_name = "NAME")]
     pub(super) model: Option<String>,
-    /// File (mode 0600) with the provider's key; without it the key is in OPENAI_API_KEY, for claude_code in ANTHROPIC_API_KEY.
+    /// How many tokens the model takes, and how many of them an answer may have [default: 128000,16000 for minimax_code, which must be told them].
+    #[arg(long, value_name = "CONTEXT,OUTPUT")]
+    pub(super) token_limits: Option<Tokens>,
+    /// File (mode 0600) with the provider's key; without it the key is in OPENAI_API_KEY, for claude_code in ANTHROPIC_API_KEY,
+    /// for minimax_code in MINIMAX_API_KEY.
     #[arg(long, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
     /// Use the bundled provider, which needs no key: `sleep` runs a long shell command, `call NAME` calls that function, anything else
@@ -111,8 +116,11 @@ pub(crate) struct RunArgs {
     /// The Claude Code program of the hosted daemon [env: RUNTIME_BRIDGE_CLAUDE].
     #[arg(long = "claude", value_name = "PROGRAM")]
     pub(super) claude_code: Option<PathBuf>,
+    /// The MiniMax Code program of the hosted daemon [env: RUNTIME_BRIDGE_MINIMAX_CODE].
+    #[arg(long, value_name = "PROGRAM")]
+    pub(super) minimax_code: Option<PathBuf>,
     /// Use a running daemon instead of hosting one.
-    #[arg(long, value_name = "unix:PATH|http://ADDRESS:PORT", conflicts_with_all = ["isolation", "trust_workspace", "codex", "claude_code"])]
+    #[arg(long, value_name = "unix:PATH|http://ADDRESS:PORT", conflicts_with_all = ["isolation", "trust_workspace", "codex", "claude_code", "minimax_code"])]
     pub(super) endpoint: Option<Endpoint>,
     /// File with the bearer of a running daemon's loopback listener.
     #[arg(long, value_name = "FILE", requires = "endpoint")]
@@ -230,6 +238,7 @@ pub(super) struct Plan {
     pub(super) workspace: Option<PathBuf>,
     pub(super) provider: String,
     pub(super) model: String,
+    pub(super) token_limits: Option<Tokens>,
     pub(super) key: SecretString,
     /// Whether the bundled provider takes the place of `provider`.
     pub(super) mock: bool,
@@ -250,6 +259,7 @@ pub(super) struct Plan {
     pub(super) trust_workspace: bool,
     pub(super) codex: Option<PathBuf>,
     pub(super) claude_code: Option<PathBuf>,
+    pub(super) minimax_code: Option<PathBuf>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) bearer: Option<SecretString>,
     pub(super) prompt: String,
@@ -303,6 +313,11 @@ impl Plan {
             workspace,
             provider,
             model: or_kept(arguments.model, kept, |kept| &kept.model, harness.model()),
+            token_limits: match kept {
+                // What was frozen with the Session, even that there are none.
+                Some(kept) => arguments.token_limits.or(kept.token_limits),
+                None => arguments.token_limits.or(harness.token_limits()),
+            },
             key,
             mock,
             functions,
@@ -326,6 +341,7 @@ impl Plan {
             trust_workspace: arguments.trust_workspace,
             codex: program(arguments.codex, CODEX_VARIABLE),
             claude_code: program(arguments.claude_code, CLAUDE_VARIABLE),
+            minimax_code: program(arguments.minimax_code, MINIMAX_VARIABLE),
             endpoint: arguments.endpoint,
             bearer,
             prompt,
@@ -349,6 +365,7 @@ impl Plan {
             provider: self.provider.clone(),
             model: self.model.clone(),
             mock: self.mock,
+            token_limits: self.token_limits,
         }
     }
 
@@ -367,8 +384,11 @@ impl Plan {
             mcp_servers: Vec::new(),
         };
         let protocol = self.harness.protocol();
-        let provider =
-            v1::ModelProvider { protocol: protocol.into(), base_url: self.provider.clone(), token_limits: None };
+        let provider = v1::ModelProvider {
+            protocol: protocol.into(),
+            base_url: self.provider.clone(),
+            token_limits: self.token_limits.map(Tokens::wire),
+        };
         v1::ExecutionConfiguration {
             harness: self.harness.to_string(),
             placement: match self.workspace {

@@ -27,6 +27,8 @@ pub(crate) struct Hosting {
     pub(crate) codex: Option<PathBuf>,
     /// The Claude Code program; `None` leaves it to the daemon.
     pub(crate) claude_code: Option<PathBuf>,
+    /// The MiniMax Code program; `None` leaves it to the daemon.
+    pub(crate) minimax_code: Option<PathBuf>,
 }
 
 /// A daemon that listens.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{
     arguments::{Surroundings, UsageError},
     folders,
-    harness::Harness,
+    harness::{Harness, Tokens},
 };
 
 /// Name of the file.
@@ -34,6 +34,9 @@ pub(super) struct Kept {
     pub(super) model: String,
     /// Whether `provider` was the bundled one.
     pub(super) mock: bool,
+    /// Absent where the model's are not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) token_limits: Option<Tokens>,
 }
 
 /// What every version of the file has.
@@ -118,6 +121,7 @@ mod tests {
             provider,
             model: "m".into(),
             mock: false,
+            token_limits: None,
         };
         kept.write(&state).unwrap();
         assert_eq!(find(&id).unwrap(), Run { session_id: id.clone(), state: state.clone(), kept });

@@ -167,6 +167,7 @@ async fn with_daemon(
         provider: plan.provider.clone(),
         codex: plan.codex.clone(),
         claude_code: plan.claude_code.clone(),
+        minimax_code: plan.minimax_code.clone(),
     };
     let daemon = host(hosting).await.map_err(Failure::Daemon)?;
     let outcome = match Client::connect(Endpoint::Unix(daemon.socket)).await.map_err(Failure::at("connect")) {

@@ -78,6 +78,27 @@ fn claude_code_has_a_provider_a_model_and_a_key_of_its_own() {
 }
 
 #[test]
+fn minimax_code_is_told_how_many_tokens_its_model_takes() {
+    let provider = |more: &[&str]| {
+        let plan = plan(&[&["--harness=minimax_code", "--mock"], more, &["hi"]].concat(), None).unwrap();
+        assert_eq!(plan.kept().token_limits, plan.token_limits);
+        let configuration = plan.configuration();
+        assert_eq!((configuration.harness.as_str(), configuration.model.as_str()), ("minimax_code", "MiniMax-M3"));
+        match configuration.provider {
+            Some(v1::execution_configuration::Provider::ModelProvider(provider)) => provider,
+            other => panic!("{other:?}"),
+        }
+    };
+    let usual = provider(&[]);
+    assert_eq!((usual.protocol(), &*usual.base_url), (v1::ModelProtocol::ChatCompletions, "https://api.minimax.io/v1"));
+    let of = |limits: Option<v1::TokenLimits>| limits.map(|limits| (limits.context, limits.output));
+    assert_eq!(of(usual.token_limits), Some((128_000, 16_000)));
+    assert_eq!(of(provider(&["--token-limits=64000,4096"]).token_limits), Some((64_000, 4096)));
+    let keyless = plan(&["--harness=minimax_code", "hi"], Some("sk")).unwrap_err();
+    assert!(keyless.starts_with("no model key: set MINIMAX_API_KEY, "), "{keyless}");
+}
+
+#[test]
 fn searches_stand_where_the_protocol_has_them() {
     let schema = Path::new(&folder("searches")).join("s.json");
     std::fs::write(&schema, "{}").unwrap();
@@ -198,6 +219,7 @@ fn a_later_run_has_what_the_earlier_one_had() {
         provider: "http://127.0.0.1:9/v1".into(),
         model: "m".into(),
         mock: true,
+        token_limits: None,
     };
     kept.write(&state).unwrap();
     let check = |more: &[&'static str]| {
@@ -250,7 +272,9 @@ fn what_cannot_be_is_refused() {
     for line in [
         &["--harness", "codex"] as &[_],
         &["--harness", "claude-code", "hi"],
-        &["--harness", "minimax_code", "hi"],
+        &["--harness", "minimax-code", "hi"],
+        &["--token-limits", "8", "hi"],
+        &["--harness", "codex", "--endpoint", "unix:/b", "--minimax-code", "/m", "hi"],
         &["--web-search", "indexed", "hi"],
         &["--scripts", "maybe", "hi"],
         &["--verbosity", "xhigh", "hi"],
@@ -276,6 +300,7 @@ fn a_hosted_daemon_heeds_the_environment_of_a_daemon() {
         let variable = move |name: &str| match name {
             CODEX_VARIABLE => Some("/env/codex".into()),
             CLAUDE_VARIABLE => Some("/env/claude".into()),
+            MINIMAX_VARIABLE => Some("/env/mcode".into()),
             ISOLATION_VARIABLE => Some(isolation.into()),
             _ => None,
         };
@@ -284,6 +309,7 @@ fn a_hosted_daemon_heeds_the_environment_of_a_daemon() {
     let plan = check(&[], "native").unwrap();
     assert_eq!((plan.isolation, plan.codex), (Some(Isolation::Native), Some("/env/codex".into())));
     assert_eq!(plan.claude_code, Some("/env/claude".into()));
+    assert_eq!(plan.minimax_code, Some("/env/mcode".into()));
     let plan = check(&["--codex=/opt/codex", "--isolation=outer"], "native").unwrap();
     assert_eq!((plan.isolation, plan.codex), (Some(Isolation::Outer), Some("/opt/codex".into())));
     assert_eq!(check(&[], "none").unwrap_err(), "RUNTIME_BRIDGE_ISOLATION is neither outer nor native");
