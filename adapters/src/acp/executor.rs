@@ -276,14 +276,14 @@ impl Conversation {
 /// The blocks of an input. A text that begins with `/` is one for the model all the same (R-CTL-1).
 fn blocks(slash: Slash, parts: &[InputPart]) -> Vec<Text<'_>> {
     let mut blocks: Vec<_> = wire::texts(parts).map(Text::of).collect();
-    let is_command = blocks.first().is_some_and(|block| block.text.starts_with('/'));
-    if is_command {
-        match slash {
-            Slash::Plain => {}
-            Slash::EmptyBlock if blocks.len() == 1 => blocks.push(Text::of("")),
-            Slash::EmptyBlock => {}
-            Slash::ZeroWidthSpace => blocks[0].text = format!("\u{200b}{}", blocks[0].text).into(),
+    let Some(first) = blocks.first().map(|block| block.text.clone()) else { return blocks };
+    match slash {
+        Slash::EmptyBlock if first.starts_with('/') && blocks.len() == 1 => blocks.push(Text::of("")),
+        // White space before it hides no command.
+        Slash::ZeroWidthSpace if first.trim_start().starts_with('/') => {
+            blocks[0].text = format!("\u{200b}{first}").into();
         }
+        Slash::Plain | Slash::EmptyBlock | Slash::ZeroWidthSpace => {}
     }
     blocks
 }

@@ -115,12 +115,16 @@ impl Calls {
     /// The agent shows that a tool of a function has ended, with this result where there is one; `stopped` says that we have cancelled the Turn.
     pub(super) fn ended(&mut self, id: &str, went_well: bool, result: Option<&McpResult>, stopped: bool) -> Ended {
         if !self.calls.iter().any(|call| call.tool.as_deref() == Some(id)) {
-            // Its arguments were shown otherwise than they came: the function alone has to do.
-            let name = self.tools.iter().find(|tool| tool.id == id).map(|tool| tool.name.clone());
-            let open = self.calls.iter_mut().find(|call| call.tool.is_none() && Some(&call.name) == name.as_ref());
-            match open {
-                Some(call) => call.tool = Some(id.to_owned()),
-                None => return Ended::NoCall,
+            // Its arguments were shown otherwise than they came: the function alone has to do, where it leaves no choice.
+            let Some(name) = self.tools.iter().find(|tool| tool.id == id).map(|tool| tool.name.clone()) else {
+                return Ended::NoCall;
+            };
+            let is_joined = |tool: &Shown| self.calls.iter().any(|call| call.tool.as_deref() == Some(&*tool.id));
+            let shown = self.tools.iter().filter(|tool| tool.name == name && !is_joined(tool)).count();
+            let mut open = self.calls.iter_mut().filter(|call| call.tool.is_none() && call.name == name);
+            match (open.next(), open.next(), shown) {
+                (Some(call), None, 1) => call.tool = Some(id.to_owned()),
+                _ => return Ended::NoCall,
             }
         }
         let reason = self.reason(stopped);

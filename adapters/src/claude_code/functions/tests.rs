@@ -105,7 +105,7 @@ fn a_call_is_answered_and_its_result_seen() {
     check(
         &step.reports,
         &[
-            r#"Call { call_id: "toolu_A", name: "lookup", arguments: "{\"z\":1.0, \"a\":12345678901234567890123,\"c\":1e2,\"z\":3}", exact: true }"#,
+            r#"Call { call_id: "toolu_A", name: "lookup", arguments: "{\"z\":1.0, \"a\":12345678901234567890123,\"c\":1e2,\"z\":3}", exact: true, named_by_bridge: false }"#,
         ],
     );
     check_lines(
