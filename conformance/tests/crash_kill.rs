@@ -4,16 +4,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::for_every_harness;
 use conformance::rig::{Daemon, Harness, Observed, Rig, Setup, function, refusal, scenario, text_result};
+use conformance::{for_each_harness, for_every_harness};
 use proto::client::{Session, TurnEvents, text_input};
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 
-for_every_harness!(
-    a_kill_while_a_command_runs_leaves_nothing,
-    an_unused_preparation_does_not_survive_and_its_session_does,
-    a_turn_that_was_over_stays_as_it_was,
-);
+for_every_harness!(an_unused_preparation_does_not_survive_and_its_session_does, a_turn_that_was_over_stays_as_it_was);
+
+// What it looks at is different, or missing, with agents behind ACP.
+for_each_harness!(a_kill_while_a_command_runs_leaves_nothing);
 
 const SCHEMA: &str = r#"{"type":"object","properties":{"q":{"type":"string"}}}"#;
 

@@ -201,7 +201,8 @@ fn is_there(test: &str) -> bool {
     let place = lines.iter().position(|line| begins(line));
     let above = place.map(|place| lines[..place].iter().rev().take_while(|line| line.starts_with("#[")));
     // A scenario that is written once for every Harness stands in a list of them.
-    let lists = text.split("for_each_harness!(").skip(1).filter_map(|rest| rest.split_once(");"));
+    let macros = ["for_each_harness!(", "for_every_harness!(", "for_each_acp_agent!("];
+    let lists = macros.iter().flat_map(|begins| text.split(begins).skip(1).filter_map(|rest| rest.split_once(");")));
     let is_listed = lists.into_iter().any(|(list, _)| list.split(',').any(|listed| listed.trim() == name));
     place.is_some() && is_listed
         || above

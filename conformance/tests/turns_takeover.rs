@@ -1,16 +1,15 @@
 //! A Core that takes a Session over by a higher epoch: the old one is fenced at once, the Turn goes on under the new one.
 
 use anyhow::Context;
-use conformance::for_every_harness;
 use conformance::rig::{Harness, Observed, Rig, Setup, function, name, refused, scenario, text_result};
+use conformance::{for_each_harness, for_every_harness};
 use proto::client::{Session, text_input};
 use proto::v1::{self, Reason};
 
-for_every_harness!(
-    a_running_turn_goes_on_under_the_higher_epoch,
-    a_handle_of_the_lower_epoch_is_void,
-    an_epoch_that_was_never_bound_is_refused
-);
+for_every_harness!(a_handle_of_the_lower_epoch_is_void, an_epoch_that_was_never_bound_is_refused);
+
+// What it looks at is different, or missing, with agents behind ACP.
+for_each_harness!(a_running_turn_goes_on_under_the_higher_epoch);
 
 fn a_running_turn_goes_on_under_the_higher_epoch(harness: Harness) {
     let rules = ["R-ASG-1", "R-ASG-2", "R-FN-3", "R-EVT-11"];

@@ -67,7 +67,9 @@ fn a_call_is_reported_answered_and_applied() {
     let step = calls.requested(&raw("0"), params("c", "lookup", r#"{"z":1.0, "a":1e2}"#));
     check(
         &step.reports,
-        &[r#"Call { call_id: "c", name: "lookup", arguments: "{\"z\":1.0, \"a\":1e2}", exact: false, named_by_bridge: false }"#],
+        &[
+            r#"Call { call_id: "c", name: "lookup", arguments: "{\"z\":1.0, \"a\":1e2}", exact: false, named_by_bridge: false }"#,
+        ],
     );
     let lines = calls.answered("c", &result(true, "42"));
     check_lines(&lines, &[r#"{"id":0,"result":{"success":true,"contentItems":[{"type":"inputText","text":"42"}]}}"#]);
