@@ -21,20 +21,28 @@ const SCHEMA: &str = r#"{"type":"object","properties":{"q":{"type":"string"}}}"#
 
 fn without_a_workspace_the_model_has_the_functions_and_nothing_else(harness: Harness) {
     let setup = Setup::outer().of(harness).needing_under(v1::Placement::None, v1::Capability::FunctionTools);
-    scenario("acp_nowhere", &["R-CTL-2", "R-CTL-4", "R-FN-1"], setup, async |rig| {
+    let rules = ["R-CTL-2", "R-CTL-4", "R-FN-1", "R-FN-6", "R-PRE-4", "R-ASG-4"];
+    scenario("acp_nowhere", &rules, setup, async |rig| {
         rig.provider.script(
-            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"}]}]},
+            r#"[{"play": [{"text": {"chunks": ["I look."]}}, {"calls": [
+                    {"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"a\"}"},
+                    {"name": "lookup", "call_id": "c2", "arguments": "{\"q\":\"b\"}"}]}]},
                 {"play": [{"text": {"chunks": ["Found."]}}]},
                 {"play": [{"shell": {"command": "touch was-here", "yield_ms": 30000}}]},
-                {"play": [{"text": {"chunks": ["There is no shell."]}}]}]"#,
+                {"always": true, "play": [{"text": {"chunks": ["There is no shell."]}}]}]"#,
         )?;
         let session = rig.session_nowhere().await?;
-        let configuration = nowhere(rig.configuration(vec![function("lookup", SCHEMA)]));
-        let mut events = rig.start_turn(&session, configuration.clone(), "t-1", "look it up").await?;
+        let configuration = || nowhere(rig.configuration(vec![function("lookup", SCHEMA)]));
+        let mut events = rig.start_turn(&session, configuration(), "t-1", "look it up").await?;
         let mut seen = Observed::default();
-        let call = seen.call(&mut events).await?;
-        session.submit(vec![text_result("t-1", &call.call_id, "42")]).await?;
-        seen.to_the_end(&mut events).await?.completed()?;
+        // Side by side.
+        let calls = [seen.call(&mut events).await?.call_id, seen.call(&mut events).await?.call_id];
+        session.submit(calls.iter().map(|id| text_result("t-1", id, "42")).collect()).await?;
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert_eq!(seen.messages(), ["I look.", "Found."]);
+        let applied = seen.kinds().filter(|kind| matches!(kind, Kind::FunctionResultApplied(_))).count();
+        assert_eq!(applied, 2);
         for request in rig.provider.model_requests() {
             let tools = request.tools();
             // MiniMax Code adds what asks for tasks of its own, which nothing can begin.
@@ -43,9 +51,20 @@ fn without_a_workspace_the_model_has_the_functions_and_nothing_else(harness: Har
             assert!(own[0].ends_with("lookup"), "{tools:?}");
         }
         // Nor does a model that asks all the same reach this machine.
-        let ready = rig.prepare(&session, configuration).await?;
+        let ready = rig.prepare(&session, configuration()).await?;
         rig.turn_with(&session, &ready, "t-2", "touch it").await?.completed()?;
         assert_eq!(named_so(rig.place().root(), "was-here")?, 0);
+        // The history goes on in another process, and goes with the home.
+        rig.daemon.terminate().await?;
+        rig.daemon = Daemon::start(rig.place()).await?;
+        let configuration = nowhere(rig.configuration(vec![function("lookup", SCHEMA)]));
+        let ready = rig.resume(&session, configuration, &seen.native_session()?).await?;
+        rig.turn_with(&session, &ready, "t-3", "go on").await?.completed()?;
+        let last = rig.provider.model_requests().pop().context("no request")?;
+        assert!(last.body.contains("look it up"), "{}", last.body);
+        let released = session.release(true).await?;
+        assert_eq!((released.outcome(), released.home_removed), (ReleaseOutcome::Confirmed, true));
+        assert_eq!(homes(rig)?, 0);
         Ok(())
     });
 }

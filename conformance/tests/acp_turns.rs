@@ -3,7 +3,7 @@
 use anyhow::Context;
 use conformance::for_each_acp_agent;
 use conformance::mcode::{Faults, Steers};
-use conformance::rig::{Harness, Observed, Rig, Setup, scenario};
+use conformance::rig::{Harness, Observed, Rig, Setup, function, nowhere, scenario, text_result};
 use proto::client::{Session, text_input};
 use proto::v1::InputEvidence;
 use proto::v1::event::Kind;
@@ -87,6 +87,28 @@ fn what_is_added_is_admitted_and_read_in_the_same_turn() {
             })
             .collect();
         assert_eq!(accepted, [("i-1", InputEvidence::Admitted)]);
+        assert!(rig.provider.model_requests()[1].body.contains("turn left"));
+        Ok(())
+    });
+}
+
+#[test]
+fn without_a_workspace_input_is_added_too() {
+    let setup = Setup::double(Faults::default()).only("the other agent takes no input while it works");
+    scenario("acp_steer_nowhere", &["R-STE-1", "R-STE-2", "R-FN-6"], setup, async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{}"}]}]},
+                {"always": true, "play": [{"text": {"chunks": ["As you say."]}}]}]"#,
+        )?;
+        let session = rig.session_nowhere().await?;
+        let configuration = nowhere(rig.configuration(vec![function("lookup", r#"{"type":"object"}"#)]));
+        let mut events = rig.start_turn(&session, configuration, "t-1", "look it up").await?;
+        let mut seen = Observed::default();
+        let call = seen.call(&mut events).await?;
+        session.steer("t-1", "i-1", text_input("turn left")).await?;
+        seen.until(&mut events, |kind| matches!(kind, Kind::InputAccepted(_)).then_some(())).await?;
+        session.submit(vec![text_result("t-1", &call.call_id, "42")]).await?;
+        seen.to_the_end(&mut events).await?.completed()?;
         assert!(rig.provider.model_requests()[1].body.contains("turn left"));
         Ok(())
     });

@@ -39,18 +39,18 @@ pub(super) const SWITCHED_OFF: &[&str] = &[
 
 /// Every capability that is declared, with the scenario that showed it. The program of these scenarios is a double: the real one was never there to be run.
 pub(super) const PROVED: &[Row] = &[
-    (EnvironmentNone, Some("placement_none::none_offers"), None),
-    (LocalEnvironment, None, Some("turns_tools::tool_command")),
-    (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
-    (ParallelFunctionCalls, Some("placement_none::none_functions"), Some("turns_functions::function_parallel")),
-    (Steering, Some("placement_none::none_steer"), Some("turns_steer::steer_call")),
-    (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
-    (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
+    (EnvironmentNone, Some("acp_sessions::acp_nowhere"), None),
+    (LocalEnvironment, None, Some("turns_tools::tool_exit_code")),
+    (FunctionTools, Some("acp_sessions::acp_nowhere"), Some("acp_functions::acp_call")),
+    (ParallelFunctionCalls, Some("acp_sessions::acp_nowhere"), Some("acp_functions::acp_parallel")),
+    (Steering, Some("acp_turns::acp_steer_nowhere"), Some("acp_turns::acp_steer")),
+    (SessionResume, Some("acp_sessions::acp_nowhere"), Some("acp_sessions::acp_restart")),
+    (MessageObservation, Some("acp_sessions::acp_nowhere"), Some("acp_turns::acp_items")),
     // Without a workspace no server can be declared: from the service it connects to none.
-    (McpHttpTools, None, Some("mcp_http::mcp_tools")),
-    (McpHttpBearerAuth, None, Some("mcp_http::mcp_bearer")),
-    (ExecutionControls, Some("controls::controls_none"), Some("controls::controls_workspace")),
-    (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
+    (McpHttpTools, None, Some("acp_mcp::acp_mcp")),
+    (McpHttpBearerAuth, None, Some("acp_mcp::acp_mcp")),
+    (ExecutionControls, Some("acp_controls::acp_controls_none"), Some("acp_controls::acp_controls_workspace")),
+    (HomeRemoval, Some("acp_sessions::acp_nowhere"), Some("acp_sessions::acp_home")),
 ];
 
 /// The declaration for what was found on this machine. Whether its own sandbox holds was never shown, so it supports a workspace only where something around the bridge

@@ -27,13 +27,13 @@ const REWRITES: &[(&str, &str)] = &[("before a first text that begins with /, be
 /// Every capability that is declared where the agent says that it is there, with the scenario that showed it on an agent that says so. Without a workspace there is none:
 /// that an agent offers no tool of its own cannot be seen from what it says.
 pub(super) const PROVED: &[Row] = &[
-    (LocalEnvironment, None, Some("turns_tools::tool_command")),
-    (FunctionTools, None, Some("turns_functions::function_call")),
-    (MessageObservation, None, Some("turns_text::text_streams")),
-    (McpHttpTools, None, Some("mcp_http::mcp_tools")),
-    (McpHttpBearerAuth, None, Some("mcp_http::mcp_bearer")),
-    (ExecutionControls, None, Some("controls::controls_workspace")),
-    (HomeRemoval, None, Some("turns_release::release_home")),
+    (LocalEnvironment, None, Some("turns_tools::tool_exit_code")),
+    (FunctionTools, None, Some("acp_functions::acp_call")),
+    (MessageObservation, None, Some("acp_turns::acp_items")),
+    (McpHttpTools, None, Some("acp_mcp::acp_mcp")),
+    (McpHttpBearerAuth, None, Some("acp_mcp::acp_mcp")),
+    (ExecutionControls, None, Some("acp_controls::acp_controls_workspace")),
+    (HomeRemoval, None, Some("acp_sessions::acp_home")),
 ];
 
 /// The declaration for what was found on this machine. A workspace is supported only where something around the bridge isolates the agent, and the operator trusts what is in

@@ -54,17 +54,17 @@ pub(super) const SWITCHED_OFF: &[&str] = &[
 
 /// Every capability that is declared, with the scenario that showed it.
 pub(super) const PROVED: &[Row] = &[
-    (EnvironmentNone, Some("placement_none::none_offers"), None),
-    (LocalEnvironment, None, Some("turns_tools::tool_command")),
-    (FunctionTools, Some("placement_none::none_functions"), Some("turns_functions::function_call")),
-    (ParallelFunctionCalls, Some("placement_none::none_functions"), Some("turns_functions::function_parallel")),
-    (SessionResume, Some("placement_none::none_resume"), Some("resume_cold::resume_restart")),
-    (MessageObservation, Some("placement_none::none_text"), Some("turns_text::text_streams")),
+    (EnvironmentNone, Some("acp_sessions::acp_nowhere"), None),
+    (LocalEnvironment, None, Some("turns_tools::tool_exit_code")),
+    (FunctionTools, Some("acp_sessions::acp_nowhere"), Some("acp_functions::acp_call")),
+    (ParallelFunctionCalls, Some("acp_sessions::acp_nowhere"), Some("acp_functions::acp_parallel")),
+    (SessionResume, Some("acp_sessions::acp_nowhere"), Some("acp_sessions::acp_restart")),
+    (MessageObservation, Some("acp_sessions::acp_nowhere"), Some("acp_turns::acp_items")),
     // Without a workspace no server can be declared: from the service it connects to none.
-    (McpHttpTools, None, Some("mcp_http::mcp_tools")),
-    (McpHttpBearerAuth, None, Some("mcp_http::mcp_bearer")),
-    (ExecutionControls, Some("controls::controls_none"), Some("controls::controls_workspace")),
-    (HomeRemoval, Some("placement_none::none_release"), Some("turns_release::release_home")),
+    (McpHttpTools, None, Some("acp_mcp::acp_mcp")),
+    (McpHttpBearerAuth, None, Some("acp_mcp::acp_mcp")),
+    (ExecutionControls, Some("acp_controls::acp_controls_none"), Some("acp_controls::acp_controls_workspace")),
+    (HomeRemoval, Some("acp_sessions::acp_nowhere"), Some("acp_sessions::acp_home")),
 ];
 
 /// The declaration for what was found on this machine. It has no sandbox, so it supports a workspace only where something around the bridge isolates it (R-PLC-1).
