@@ -18,7 +18,7 @@ fn page() -> PathBuf {
 fn the_page_says_what_every_harness_declares() {
     scenario("capabilities", &["R-CAP-1", "R-CAP-2", "R-CAP-3"], Setup::outer().with_all(), async |rig| {
         let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
-        let told = Harness::ALL.map(|harness| info.harnesses.iter().find(|told| told.kind == harness.kind()));
+        let told = Harness::EVERY.map(|harness| info.harnesses.iter().find(|told| told.kind == harness.kind()));
         let told: Vec<_> = told.into_iter().collect::<Option<_>>().context("a Harness is not hosted")?;
         let text = rendered(&told)?;
         if std::env::var_os("RUNTIME_BRIDGE_WRITE_PAGES").is_some() {
@@ -43,10 +43,13 @@ fn rendered(told: &[&HarnessDeclaration]) -> anyhow::Result<String> {
          What each Harness declares on this page's machine, under the isolation `outer` and with the credential gateway ([contract](contract.md), R-CAP-1 to R-CAP-3).\n\
          `conformance/tests/capabilities.rs` writes this page from `GetRuntimeInfo`, and fails where a declaration says something else.\n\
          A cell has the scenario that showed the capability with the real program; an empty one is not declared.\n\
-         MiniMax Code is left out until it can be run: `Admit` judges for it, but no daemon hosts it.\n\n",
+         MiniMax Code cannot be installed where this page is written: its cells have what ran with the [double](../conformance/MCODE.md) of it.\n\
+         `opencode` is an agent that the operator names in `[harness.acp.opencode]` ([harnesses/acp.md](harnesses/acp.md)).\n\n",
     );
     for one in told {
-        writeln!(out, "- `{}` {}, qualified: {}.", one.kind, one.version, one.qualified)?;
+        let fake = Harness::of_kind(&one.kind).is_some_and(|harness| !harness.is_real());
+        let fake = if fake { " (fake)" } else { "" };
+        writeln!(out, "- `{}` {}{fake}, qualified: {}.", one.kind, one.version, one.qualified)?;
     }
     out.push_str("\n## By placement\n\n| Capability |");
     let columns: Vec<_> = told

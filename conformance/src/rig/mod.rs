@@ -259,7 +259,7 @@ impl Rig {
                 (Some(child), path)
             }
         };
-        let others = Harness::ALL.into_iter().filter(|other| setup.all && *other != setup.harness);
+        let others = Harness::EVERY.into_iter().filter(|other| setup.all && *other != setup.harness);
         let others = others
             .map(|other| Ok((other, other.program(&place.double(), &setup.faults)?)))
             .collect::<anyhow::Result<Vec<_>>>()?;
