@@ -23,7 +23,7 @@ fn here(path: &str) -> PathBuf {
 
 /// The rows below the heading `Capabilities`, by the capability's name.
 fn rows(page: &str) -> anyhow::Result<BTreeMap<String, Row>> {
-    let (_, table) = page.split_once("\n## Capabilities\n").context("no table of capabilities")?;
+    let (_, table) = page.split_once("# Capabilities\n").context("no table of capabilities")?;
     let table = table.trim_start().split("\n\n").next().unwrap_or_default();
     let row = |line: &str| {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -51,9 +51,18 @@ fn the_page_of_minimax_code_says_what_is_declared_for_its_double() {
     the_page_says_what_is_declared(Harness::MinimaxCode);
 }
 
+#[test]
+fn the_page_of_agents_says_what_is_declared_of_opencode() {
+    the_page_says_what_is_declared(Harness::Opencode);
+}
+
 fn the_page_says_what_is_declared(harness: Harness) {
     scenario("page", &["R-CAP-1", "R-CAP-2"], Setup::outer().of(harness), async |rig| {
-        let file = format!("../docs/harnesses/{}.md", harness.kind().replace('_', "-"));
+        let page = match harness {
+            Harness::Opencode => "acp".to_owned(),
+            other => other.kind().replace('_', "-"),
+        };
+        let file = format!("../docs/harnesses/{page}.md");
         let page = fs::read_to_string(here(&file)).context(file)?;
         let info = rig.client().await?.get_runtime_info(GetRuntimeInfoRequest {}).await?;
         let told = info.harnesses.iter().find(|told| told.kind == harness.kind()).context("it is not hosted")?;
