@@ -267,7 +267,6 @@ impl Conversation {
                 "session/set_config_option",
                 serde_json::json!({ "sessionId": self.id, "configId": option, "value": value }),
             )),
-            (Barrier::List, _) => Some(list(&self.id)),
             (Barrier::Model | Barrier::None, _) => None,
         }
     }
@@ -283,7 +282,7 @@ fn blocks(slash: Slash, parts: &[InputPart]) -> Vec<Text<'_>> {
         Slash::ZeroWidthSpace if first.trim_start().starts_with('/') => {
             blocks[0].text = format!("\u{200b}{first}").into();
         }
-        Slash::Plain | Slash::EmptyBlock | Slash::ZeroWidthSpace => {}
+        Slash::EmptyBlock | Slash::ZeroWidthSpace => {}
     }
     blocks
 }

@@ -1,15 +1,13 @@
 //! What differs between agents that speak the Agent Client Protocol: data, and pure functions of what an agent says. The engine ([`super`]) is the same for all of
 //! them; a profile starts no process and writes no file but in [`Agent::set_up`].
 
-use std::{collections::BTreeSet, ffi::OsString, fmt, path::PathBuf, time::Duration};
+use std::{ffi::OsString, fmt, path::PathBuf, time::Duration};
 
 use serde_json::value::RawValue;
 
 use crate::{
     acp::wire::ToolCall,
-    harness::{
-        BoxFuture, Capability, Configuration, Declaration, Launch, McpCall, NotAdmitted, PrepareError, Settings,
-    },
+    harness::{BoxFuture, Capability, Configuration, Declaration, Launch, NotAdmitted, PrepareError, Settings},
     native::environment::Environment,
     probe::Found,
 };
@@ -74,14 +72,11 @@ pub(crate) struct Profile {
     pub(crate) steer: Option<Steer>,
     /// Whether a process may take another prompt after one that was cancelled. False retires it; the next Turn resumes the same history.
     pub(crate) reusable_after_cancel: bool,
-    /// How a conversation is gone on with; none where its identity cannot be proved (R-PRE-4).
-    pub(crate) resume: Option<ResumeBy>,
+    /// Whether the identity of a conversation that is gone on with is proved (R-PRE-4): by `session/resume` where the agent has it, else by `session/load`, whose replay is told to
+    /// nobody.
+    pub(crate) resumes: bool,
     /// What is sent before each prompt, so that what an earlier prompt left in the pipe is known as such by its answer (R-EVT-6).
     pub(crate) barrier: Barrier,
-    /// Where the tokens of a Turn are told, if anywhere (R-EVT-4).
-    pub(crate) usage: UsageFrom,
-    /// Texts of message chunks that are the agent's own words and not the model's: an error, a warning. True for such a text.
-    pub(crate) is_own_text: fn(&str) -> bool,
     /// How long the agent waits for a call of an MCP tool before it gives it up by itself (R-FN-8).
     pub(crate) call_timeout: Option<Duration>,
     /// How long after the start of a Turn the functions must have been listed; after it the Turn fails before a call is possible.
@@ -97,8 +92,6 @@ pub(crate) struct Profile {
 /// How a text that begins with `/` reaches the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slash {
-    /// As it is: no command is recognised.
-    Plain,
     /// An empty text block follows it.
     EmptyBlock,
     /// U+200B stands before it.
@@ -112,33 +105,13 @@ pub(crate) struct Steer {
     pub(crate) method: &'static str,
 }
 
-/// How a conversation is gone on with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResumeBy {
-    /// `session/resume`: no replay.
-    Resume,
-    /// `session/load`: everything that comes before its answer is a replay and told to nobody.
-    Load,
-}
-
 /// An ordered request without an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Barrier {
     /// `session/set_config_option` of the model with the value that it has.
     Model,
-    /// `session/list`.
-    List,
     /// None: nothing comes behind the answer to a prompt, as far as is known.
     None,
-}
-
-/// Where tokens are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UsageFrom {
-    /// Nowhere.
-    Nowhere,
-    /// `usage` in the answer to the prompt, of this prompt.
-    PromptAnswer,
 }
 
 /// How tools are read.
@@ -163,25 +136,5 @@ pub(crate) struct McpResult {
     pub(crate) texts: Vec<String>,
 }
 
-/// The tools of declared MCP servers by their native names, and the functions (label [`FUNCTIONS`]).
-#[derive(Debug, Default)]
-pub(crate) struct Servers {
-    /// Labels, in the order of the configuration.
-    pub(crate) labels: Vec<String>,
-    /// Functions of the application.
-    pub(crate) functions: BTreeSet<String>,
-}
-
 /// Label of the bridge's own server of functions.
 pub(crate) const FUNCTIONS: &str = "functions";
-
-/// What a native tool name stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
-    /// A function of the application.
-    Function(String),
-    /// A tool of a declared MCP server.
-    Mcp(McpCall),
-    /// A native tool.
-    Native(String),
-}

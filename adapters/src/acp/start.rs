@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::{
     events::Names,
     executor::{Conversation, Functions, Opened},
-    profile::{Agent, Barrier, FUNCTIONS, Profile, ResumeBy, SetUp},
+    profile::{Agent, Barrier, FUNCTIONS, Profile, SetUp},
     wire::{self, Header, McpEntry},
 };
 use crate::{
@@ -53,7 +53,7 @@ pub(super) async fn prepare(
     if let Some(trouble) = found.trouble {
         return Err(unstarted("spawn", trouble));
     }
-    if launch.resume.is_some() && profile.resume.is_none() {
+    if launch.resume.is_some() && !profile.resumes {
         let message = format!("{} does not prove which history it goes on with", profile.name);
         return Err(PrepareError { history: Some(HistoryFault::Foreign), ..unstarted("session", message) });
     }
@@ -106,7 +106,7 @@ pub(super) async fn prepare(
     let Talk { opening, next_id, functions, .. } = talk;
     let model = match profile.barrier {
         Barrier::Model => options.into_iter().find(|(option, _)| option == "model"),
-        Barrier::List | Barrier::None => None,
+        Barrier::None => None,
     };
     let names = Names::of(&**agent, &launch.configuration);
     let native =
@@ -188,7 +188,8 @@ impl Talk<'_> {
             return Err(at("initialize")(Trouble::Unfit(lacks)));
         }
         let servers = self.servers(launch);
-        let opened = self.converse(launch, directory, &servers).await.map_err(at("session"))?;
+        let opened =
+            self.converse(launch, directory, &servers, &initialized.agent_capabilities).await.map_err(at("session"))?;
         let (id, mut standing) = opened;
         for (option, value) in options {
             standing = self.set(&id, option, value, standing).await.map_err(at("options"))?;
@@ -254,6 +255,7 @@ impl Talk<'_> {
         launch: &Launch,
         cwd: &Path,
         mcp_servers: &[McpEntry],
+        told: &serde_json::Value,
     ) -> Result<(String, Vec<wire::ConfigOption>), Trouble> {
         let Some(resume) = &launch.resume else {
             let opened: wire::Opened =
@@ -262,9 +264,11 @@ impl Talk<'_> {
             let id = id.ok_or_else(|| Trouble::Broken("the session has no id".to_owned()))?;
             return Ok((id, opened.config_options));
         };
-        let method = match self.profile.resume {
-            Some(ResumeBy::Load) => "session/load",
-            Some(ResumeBy::Resume) | None => "session/resume",
+        // Without a replay where the agent can.
+        let methods = [("/sessionCapabilities/resume", "session/resume"), ("/loadSession", "session/load")];
+        let method = methods.into_iter().find(|(pointer, _)| is_there(told.pointer(pointer)));
+        let Some((_, method)) = method else {
+            return Err(Trouble::Unfit(format!("{} does not say that it goes on with a session", self.profile.name)));
         };
         let id = &resume.native_session_id;
         let params = wire::Open { session_id: Some(id), cwd, mcp_servers };
@@ -352,7 +356,6 @@ fn lacks(profile: &Profile, told: &serde_json::Value, launch: &Launch) -> Option
     let configuration = &launch.configuration;
     let is_http = |server: &McpServer| server.transport.kind() == McpKind::Http;
     let is_needed = |capability: &Capability| match capability {
-        Capability::SessionResume => launch.resume.is_some(),
         Capability::FunctionTools => !configuration.functions.is_empty(),
         Capability::McpHttpTools => configuration.mcp_servers.iter().any(is_http),
         // Each of the others stands beside one of these.

@@ -7,7 +7,6 @@ use std::{
     io,
     net::Ipv4Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use secrecy::SecretString;
@@ -71,8 +70,6 @@ pub(crate) enum Happening {
     GivenUp {
         /// The request.
         request: RequestId,
-        /// How long it had waited.
-        waited: Duration,
     },
 }
 

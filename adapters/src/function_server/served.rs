@@ -12,10 +12,7 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::{Value, json};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -131,7 +128,6 @@ struct Asked {
 /// Sees a request through, from the question to the end of its answer.
 async fn follow(shared: Arc<Shared>, asked: Asked) {
     let Asked { name, arguments, cancelled, exchange, give } = asked;
-    let begun = Instant::now();
     let gone = async || {
         tokio::select! {
             () = cancelled.cancelled() => {}
@@ -166,8 +162,7 @@ async fn follow(shared: Arc<Shared>, asked: Asked) {
             () = shared.stop.cancelled() => false,
             () = exchange.dropped.cancelled() => false,
         };
-    let waited = begun.elapsed();
-    let happening = if written { Happening::Written { request } } else { Happening::GivenUp { request, waited } };
+    let happening = if written { Happening::Written { request } } else { Happening::GivenUp { request } };
     shared.happened(happening).await;
 }
 

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{KIND, declaration, names};
 use crate::{
     acp::{
-        profile::{Barrier, McpResult, Profile, ResumeBy, Slash, Steer, ToolReading, UsageFrom},
+        profile::{Barrier, McpResult, Profile, Slash, Steer, ToolReading},
         wire::ToolCall,
     },
     harness::Capability,
@@ -28,19 +28,16 @@ pub(super) fn profile() -> Profile {
         steer: Some(Steer { method: "mcode/session/steer" }),
         // That the prompt was cancelled says nothing of the processes that it has started.
         reusable_after_cancel: false,
-        resume: Some(ResumeBy::Resume),
+        resumes: true,
         // It is answered behind everything that an earlier prompt has left.
         barrier: Barrier::Model,
         // Its `usage_update` is how full the context is, and not what a Turn took.
-        usage: UsageFrom::Nowhere,
-        is_own_text: |_| false,
         call_timeout: Some(declaration::CALL_TIMEOUT),
         listed_within: LISTED_WITHIN,
         lists_with_each_prompt: true,
         // Its tools are its own; without forms its questions are dismissed or come as permissions, which are declined (R-PLC-1).
         client_capabilities: r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false}"#,
         needs: &[
-            (Capability::SessionResume, "/sessionCapabilities/resume"),
             (Capability::FunctionTools, "/mcpCapabilities/http"),
             (Capability::ParallelFunctionCalls, "/mcpCapabilities/http"),
             (Capability::McpHttpTools, "/mcpCapabilities/http"),

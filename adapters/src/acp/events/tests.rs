@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::*;
 use crate::{
     acp::{
-        profile::{Barrier, McpResult, Profile, ResumeBy, SetUp, Slash, ToolReading, UsageFrom},
+        profile::{Barrier, McpResult, Profile, SetUp, Slash, ToolReading},
         wire::Update,
     },
     function_server::RequestId,
@@ -76,10 +76,8 @@ fn profile() -> Profile {
         },
         steer: None,
         reusable_after_cancel: false,
-        resume: Some(ResumeBy::Resume),
+        resumes: true,
         barrier: Barrier::None,
-        usage: UsageFrom::Nowhere,
-        is_own_text: |_| false,
         call_timeout: None,
         listed_within: Duration::ZERO,
         lists_with_each_prompt: false,

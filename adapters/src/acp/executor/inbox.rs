@@ -272,7 +272,7 @@ impl Owner<Conversation> {
                     self.emit(report).await;
                 }
             }
-            Happening::GivenUp { request, .. } => {
+            Happening::GivenUp { request } => {
                 if let Some(report) = self.native.calls.given_up(request, self.native.cancelled) {
                     self.emit(report).await;
                 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     acp::{
-        profile::{Barrier, Slash, ToolReading, UsageFrom},
+        profile::{Barrier, Slash, ToolReading},
         wire::{METHOD_NOT_FOUND, Prompted},
     },
     harness::Secrets,
@@ -12,15 +12,13 @@ fn profile() -> Profile {
     Profile {
         kind: "acp:test",
         name: "agent",
-        slash: Slash::Plain,
+        slash: Slash::EmptyBlock,
         mcp_name: |server, tool| format!("{server}_{tool}"),
         tools: ToolReading { name: |_| None, command: |_, _| None, mcp_result: |_| None },
         steer: None,
         reusable_after_cancel: false,
-        resume: None,
+        resumes: false,
         barrier: Barrier::None,
-        usage: UsageFrom::Nowhere,
-        is_own_text: |_| false,
         call_timeout: None,
         listed_within: std::time::Duration::ZERO,
         lists_with_each_prompt: false,

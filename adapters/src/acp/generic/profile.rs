@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     acp::{
-        profile::{Barrier, FUNCTIONS, McpResult, Profile, Slash, ToolReading, UsageFrom},
+        profile::{Barrier, FUNCTIONS, McpResult, Profile, Slash, ToolReading},
         wire::ToolCall,
     },
     harness::Capability,
@@ -30,10 +30,8 @@ pub(super) fn profile(kind: &'static str) -> Profile {
         steer: None,
         reusable_after_cancel: false,
         // Some go on with a conversation that is another one's, so that it proves nothing.
-        resume: None,
+        resumes: false,
         barrier: Barrier::None,
-        usage: UsageFrom::Nowhere,
-        is_own_text: |_| false,
         // It has one, and does not say which.
         call_timeout: None,
         listed_within: LISTED_WITHIN,

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{config, declaration};
 use crate::{
     acp::{
-        profile::{Barrier, McpResult, Profile, ResumeBy, Slash, ToolReading, UsageFrom},
+        profile::{Barrier, McpResult, Profile, Slash, ToolReading},
         wire::ToolCall,
     },
     harness::Capability,
@@ -29,18 +29,15 @@ pub(super) fn profile(kind: &'static str) -> Profile {
         // That the prompt was cancelled says nothing of the processes that it has started.
         reusable_after_cancel: false,
         // It refuses an id that it does not know.
-        resume: Some(ResumeBy::Resume),
+        resumes: true,
         barrier: Barrier::Model,
         // It tells what the last request of a Turn took, and not the Turn.
-        usage: UsageFrom::Nowhere,
-        is_own_text: |_| false,
         call_timeout: Some(declaration::CALL_TIMEOUT),
         listed_within: LISTED_WITHIN,
         // `session/new` and `session/resume` wait for the list.
         lists_with_each_prompt: false,
         client_capabilities: r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false}"#,
         needs: &[
-            (Capability::SessionResume, "/sessionCapabilities/resume"),
             (Capability::FunctionTools, "/mcpCapabilities/http"),
             (Capability::ParallelFunctionCalls, "/mcpCapabilities/http"),
             (Capability::McpHttpTools, "/mcpCapabilities/http"),
