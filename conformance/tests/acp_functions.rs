@@ -190,7 +190,7 @@ fn a_call_that_waits_ends_with_its_cancel(harness: Harness) {
         assert_eq!(seen.end()?.status(), TurnStatus::Cancelled);
         assert_eq!(
             seen.kinds().filter_map(abandoned).map(|one| one.call_id).collect::<Vec<_>>(),
-            [call.call_id.clone()]
+            std::slice::from_ref(&call.call_id)
         );
         refused(session.submit(vec![text_result("t-1", &call.call_id, "late")]).await, Reason::TurnCancelled)?;
         // Another process goes on with the same history.
