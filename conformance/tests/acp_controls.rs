@@ -80,3 +80,32 @@ fn on_a_workspace_the_controls_hold_at_the_provider(harness: Harness) {
     let setup = Setup::outer().of(harness).needing(v1::Capability::ExecutionControls);
     scenario("acp_controls_workspace", &["R-CTL-2", "R-CAP-1"], setup, async |rig| hold(rig, false).await);
 }
+
+#[test]
+fn admission_judges_for_an_agent_that_the_operator_names() {
+    let setup = Setup::outer().bridge("the declaration of a named agent is judged by like that of any other");
+    let setup = Setup { harness: Harness::Opencode, ..setup };
+    scenario("acp_admit", &["R-CAP-1", "R-PRE-6"], setup, async |rig| {
+        let client = rig.client().await?;
+        let admit = |harness: &str, tools: &str| v1::AdmitRequest {
+            harness: harness.into(),
+            purpose: v1::AdmitPurpose::Session.into(),
+            tools: Some(tools.as_bytes().to_vec()),
+            environment: Some(v1::AdmitEnvironment { r#type: "none".into(), ..Default::default() }),
+            model_provider: Some(v1::AdmitProvider {
+                protocol: Some("chat_completions".into()),
+                token_limits: true,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let function = r#"[{"type":"function","name":"lookup","description":"d","parameters":{"type":"object"}}]"#;
+        let admitted = client.admit(admit("opencode", function)).await?.outcome;
+        assert!(matches!(admitted, Some(v1::admit_response::Outcome::Admitted(_))), "{admitted:?}");
+        let search = r#"[{"type":"web_search","mode":"live"}]"#;
+        let rejected = client.admit(admit("opencode", search)).await?.outcome;
+        assert!(matches!(rejected, Some(v1::admit_response::Outcome::Rejected(_))), "{rejected:?}");
+        refusal(client.admit(admit("somebody", function)).await, Reason::InvalidRequest).at("harness").says("opencode");
+        Ok(())
+    });
+}

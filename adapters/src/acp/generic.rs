@@ -73,6 +73,10 @@ impl Agent for Generic {
         &self.profile
     }
 
+    fn built(&self) -> crate::admission::built::Built {
+        built(self.profile.kind, &self.configured)
+    }
+
     fn look(&self) -> BoxFuture<'_, Found> {
         Box::pin(self.looks.look(find(&self.configured), |program| self.probe(program)))
     }

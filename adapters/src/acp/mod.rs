@@ -68,6 +68,10 @@ impl Harness for AcpHarness {
         self.agent.admit(declaration, configuration)
     }
 
+    fn built(&self) -> Option<crate::admission::built::Built> {
+        Some(self.agent.built())
+    }
+
     fn keeps_instructions(&self) -> bool {
         // They are a file of the Session's home, written anew with each start.
         false

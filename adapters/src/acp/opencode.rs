@@ -82,6 +82,10 @@ impl Agent for Opencode {
         &self.profile
     }
 
+    fn built(&self) -> crate::admission::built::Built {
+        built(self.profile.kind)
+    }
+
     fn look(&self) -> BoxFuture<'_, Found> {
         Box::pin(self.looks.look(self.program(), |program| self.probe(program)))
     }

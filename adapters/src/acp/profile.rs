@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     acp::wire::ToolCall,
+    admission::built::Built,
     harness::{BoxFuture, Capability, Configuration, Declaration, Launch, NotAdmitted, PrepareError, Settings},
     native::environment::Environment,
     probe::Found,
@@ -16,6 +17,9 @@ use crate::{
 pub(crate) trait Agent: fmt::Debug + Send + Sync + 'static {
     /// What is known of it.
     fn profile(&self) -> &Profile;
+
+    /// What `Admit` judges by.
+    fn built(&self) -> Built;
 
     /// Looks for the program on this machine and at what it says of itself.
     fn look(&self) -> BoxFuture<'_, Found>;

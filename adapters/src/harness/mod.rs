@@ -62,6 +62,11 @@ pub trait Harness: fmt::Debug + Send + Sync {
     /// the same one for the same configuration.
     fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted>;
 
+    /// What it is built for, whatever this machine has: `Admit` judges by it. None where that is known without the daemon that hosts it.
+    fn built(&self) -> Option<crate::admission::built::Built> {
+        None
+    }
+
     /// Checks that an Executor of this placement may hold a model key by itself under this declaration; asked beside [`admit`](Self::admit) for a configuration that
     /// comes with one (R-PLC-1).
     fn admit_key(&self, declaration: &Declaration, placement: &Placement) -> Result<(), NotAdmitted> {

@@ -75,6 +75,10 @@ impl Agent for Mcode {
         &self.profile
     }
 
+    fn built(&self) -> crate::admission::built::Built {
+        built()
+    }
+
     fn look(&self) -> BoxFuture<'_, Found> {
         Box::pin(self.found())
     }

@@ -1,10 +1,10 @@
 //! Admission, wire to domain and back. What is declared stays text: nothing here looks into it.
 
-use std::{num::NonZero, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, num::NonZero, sync::Arc, time::Duration};
 
 use adapters::{
     admission::built::{Built, KINDS},
-    harness::{Controls, FunctionTool, Location, McpServer, McpTransport, WebSearch},
+    harness::{Controls, FunctionTool, Harness, Location, McpServer, McpTransport, WebSearch},
 };
 use prost::Message as _;
 use proto::v1;
@@ -50,11 +50,14 @@ impl Judges {
     }
 }
 
+/// The Harnesses that the daemon hosts, by their kinds.
+pub(super) type Hosted = BTreeMap<&'static str, Arc<dyn Harness>>;
+
 /// Judges a request. It takes as long as its texts are long, so it is not for a thread that serves.
-pub(super) fn judge(of: &v1::AdmitRequest, guards: &Guards) -> Checked<v1::AdmitResponse> {
+pub(super) fn judge(of: &v1::AdmitRequest, guards: &Guards, hosted: &Hosted) -> Checked<v1::AdmitResponse> {
     let selection = match v1::AdmitPurpose::try_from(of.purpose) {
         Ok(v1::AdmitPurpose::Save) => None,
-        Ok(v1::AdmitPurpose::Session) => Some(selection(of)?),
+        Ok(v1::AdmitPurpose::Session) => Some(selection(of, hosted)?),
         Ok(v1::AdmitPurpose::Unspecified) | Err(_) => return Err(unknown_enum("purpose", "SAVE or SESSION")),
     };
     let texts = Texts {
@@ -86,9 +89,16 @@ pub(super) fn judge(of: &v1::AdmitRequest, guards: &Guards) -> Checked<v1::Admit
     Ok(answer)
 }
 
-fn selection(of: &v1::AdmitRequest) -> Checked<Selection> {
-    let known = || format!("this is no kind of Harness; known are {}", KINDS.join(", "));
-    let built = Built::of(&of.harness).ok_or_else(|| Refusal::invalid("harness", known()))?;
+fn selection(of: &v1::AdmitRequest, hosted: &Hosted) -> Checked<Selection> {
+    let named = || {
+        let agents = hosted.keys().copied().filter(|kind| !KINDS.contains(kind));
+        format!(
+            "this is no kind of Harness; known are {}",
+            KINDS.into_iter().chain(agents).collect::<Vec<_>>().join(", ")
+        )
+    };
+    let built = hosted.get(&*of.harness).and_then(|harness| harness.built()).or_else(|| Built::of(&of.harness));
+    let built = built.ok_or_else(|| Refusal::invalid("harness", named()))?;
     let environment = of.environment.as_ref().ok_or_else(|| missing("environment"))?;
     let provider = of.model_provider.clone().unwrap_or_default();
     Ok(Selection {
@@ -208,7 +218,7 @@ mod tests {
                 tools: Some(tools.into_bytes()),
                 ..Default::default()
             };
-            judge(&asked, &Guards::default()).map(drop).map_err(|refused| refused.reason)
+            judge(&asked, &Guards::default(), &Hosted::new()).map(drop).map_err(|refused| refused.reason)
         };
         assert_eq!(of(MAX_RESPONSE - 1024), Ok(()));
         assert_eq!(of(MAX_RESPONSE), Err(Reason::PayloadTooLarge));

@@ -164,12 +164,13 @@ impl Runtime for Service {
 
     async fn admit(&self, request: Request<v1::AdmitRequest>) -> Result<Response<v1::AdmitResponse>, Status> {
         self.caller(&request)?;
-        let (wire, guards) = (request.into_inner(), self.registry.shared().guards.clone());
+        let shared = self.registry.shared();
+        let (wire, guards, hosted) = (request.into_inner(), shared.guards.clone(), shared.harnesses.clone());
         let judge = self.judges.take().await.map_err(status)?;
         // Long texts take their time, which a thread that serves has not. Whoever judges is free when it is done, even if nobody waits for it.
         let work = move || {
             let _judge = judge;
-            admit::judge(&wire, &guards)
+            admit::judge(&wire, &guards, &hosted)
         };
         let judged = tokio::task::spawn_blocking(work).await;
         let judged = judged.map_err(|_panicked| {
