@@ -27,6 +27,10 @@ impl Agent for Named {
         &self.0
     }
 
+    fn built(&self) -> crate::admission::built::Built {
+        unreachable!("items are not admitted")
+    }
+
     fn look(&self) -> BoxFuture<'_, Found> {
         unreachable!("nothing is looked for")
     }
