@@ -140,7 +140,15 @@ pub(crate) fn rows(harness: Harness, placement: Placement, part: Part) -> Vec<Ro
         (Harness::ClaudeCode, Part::Tools) => (claude(nowhere), claude_tools()),
         (Harness::ClaudeCode, Part::Settings) => (claude(nowhere), claude_settings()),
         (Harness::ClaudeCode, Part::Efforts) => (claude(nowhere), claude_efforts()),
-        (Harness::MinimaxCode | Harness::Opencode, _) => harness.has_nothing_here(),
+        (Harness::MinimaxCode | Harness::Opencode, Part::Search) => (acp(harness, nowhere), acp_search(harness)),
+        (Harness::MinimaxCode | Harness::Opencode, Part::Tools) => {
+            (acp(harness, nowhere), vec![scripts(false, harness.model(), same())])
+        }
+        (Harness::MinimaxCode | Harness::Opencode, Part::Settings) => {
+            (acp(harness, nowhere), vec![verbosity(TextVerbosity::Medium, harness.model(), same())])
+        }
+        // They take none.
+        (Harness::MinimaxCode | Harness::Opencode, Part::Efforts) => (Vec::new(), Vec::new()),
     };
     others.retain(|row| nowhere || !row.once);
     // Only what the others are compared with.
@@ -478,4 +486,41 @@ fn claude_efforts() -> Vec<Row> {
         ),
         tier("auto", CLAUDE, same()),
     ]
+}
+
+/// The native tools of an agent behind ACP.
+fn acp(harness: Harness, nowhere: bool) -> Vec<Row> {
+    let tools: &[(&str, &str)] = match (harness, nowhere) {
+        (_, true) => &[],
+        (Harness::MinimaxCode, false) => &[
+            ("bash", ""),
+            ("edit", ""),
+            ("glob", ""),
+            ("grep", ""),
+            ("read", ""),
+            ("task_output", ""),
+            ("task_query", ""),
+            ("task_stop", ""),
+            ("todowrite", ""),
+            ("web_fetch", ""),
+            ("write", ""),
+        ],
+        (_, false) => &[
+            ("bash", ""),
+            ("edit", ""),
+            ("glob", ""),
+            ("grep", ""),
+            ("read", ""),
+            ("todowrite", ""),
+            ("webfetch", ""),
+            ("write", ""),
+        ],
+    };
+    vec![native(harness.model(), &[tools])]
+}
+
+fn acp_search(harness: Harness) -> Vec<Row> {
+    let fetch = if harness == Harness::MinimaxCode { "web_fetch" } else { "webfetch" };
+    let disabled = search(WebSearchMode::Disabled);
+    vec![searching("disabled", harness.model(), disabled, changes([(fetch, None)])).resumed()]
 }
