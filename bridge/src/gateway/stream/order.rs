@@ -80,14 +80,14 @@ struct MessagesDelta<'a> {
 #[serde(default)]
 struct ChatEvent<'a> {
     #[serde(borrow)]
-    choices: Vec<ChatChoice<'a>>,
+    choices: Option<Vec<ChatChoice<'a>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ChatChoice<'a> {
-    index: u64,
-    delta: ChatDelta,
+    index: Option<u64>,
+    delta: Option<ChatDelta>,
     #[serde(borrow)]
     finish_reason: Option<Cow<'a, str>>,
 }
@@ -101,14 +101,15 @@ struct ChatDelta {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ChatCall {
-    index: u64,
-    function: ChatFunction,
+    /// Some providers leave it out, where calls come one behind the other.
+    index: Option<u64>,
+    function: Option<ChatFunction>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ChatFunction {
-    arguments: Length,
+    arguments: Option<Length>,
 }
 
 impl Order {
@@ -206,15 +207,18 @@ impl Order {
     }
 
     fn chat(&mut self, event: ChatEvent<'_>) {
-        for choice in event.choices {
+        for choice in event.choices.into_iter().flatten() {
             self.has_reason |= choice.finish_reason.is_some();
-            for call in choice.delta.tool_calls.into_iter().flatten() {
+            let calls = choice.delta.and_then(|delta| delta.tool_calls);
+            for (position, call) in (0..).zip(calls.into_iter().flatten()) {
                 // A call has no beginning of its own. Two answers in one stream have calls of the same numbers.
-                let place = choice.index.wrapping_mul(1 << 32).wrapping_add(call.index);
+                let index = choice.index.unwrap_or_default();
+                let place = index.wrapping_mul(1 << 32).wrapping_add(call.index.unwrap_or(position));
                 if !self.arguments.contains_key(&place) {
                     self.count(true);
                 }
-                self.argument(Some(place), call.function.arguments.0, false);
+                let arguments = call.function.and_then(|function| function.arguments);
+                self.argument(Some(place), arguments.map_or(0, |length| length.0), false);
             }
         }
     }
@@ -317,6 +321,11 @@ mod tests {
             judge(&[text, &call(0, "12"), &call(1, "3"), &call(0, "4"), reason, usage, "[DONE]"]),
             (Ok(true), (2, 2, 4))
         );
+        // What is null is as what is not there, and hides nothing of the event.
+        let nulls = r#"{"choices":[{"index":null,"delta":{"tool_calls":[{"index":null,"function":null},{"function":{"arguments":"12"}},{"index":2,"function":{"arguments":null}}]},"finish_reason":"tool_calls"}]}"#;
+        let empty = r#"{"choices":[{"delta":null,"finish_reason":"stop"}]}"#;
+        assert_eq!(judge(&[nulls, r#"{"choices":null}"#, "[DONE]"]), (Ok(true), (3, 3, 2)));
+        assert_eq!(judge(&[empty, "[DONE]"]), (Ok(true), (0, 0, 0)));
         assert_eq!(judge(&[text, "[DONE]"]).0, Err(Breach::Early("no reason for the end was given")));
         assert_eq!(judge(&[reason, "[DONE]", "[DONE]"]).0, Err(Breach::BehindEnd));
         assert_eq!(judge(&[reason, "[DONE]", text]).0, Err(Breach::BehindEnd));
