@@ -305,3 +305,51 @@ fn no_server_of_functions_takes_the_bearer_of_another_session_or_none() {
         Ok(())
     });
 }
+
+/// The real opencode, of which the daemon is told no more than of any agent: how it is started, and what is written into its home.
+const PLAIN: &str = r#"
+[harness.acp.plain]
+command = ["{program}", "acp"]
+[harness.acp.plain.environment]
+PLAIN_KEY = "{key}"
+OPENCODE_CONFIG_CONTENT = '{"model":"p/{model}","small_model":"p/{model}","enabled_providers":["p"],"autoupdate":false,"share":"disabled","permission":{"*":"allow"},"agent":{"title":{"disable":true}},"provider":{"p":{"npm":"@ai-sdk/openai-compatible","name":"P","options":{"baseURL":"{base_url}","apiKey":"{env:PLAIN_KEY}"},"models":{"{model}":{"name":"M","limit":{"context":64000,"output":4096}}}}}}'
+OPENCODE_DISABLE_MODELS_FETCH = "1"
+OPENCODE_DISABLE_AUTOUPDATE = "1"
+OPENCODE_DISABLE_LSP_DOWNLOAD = "1"
+OPENCODE_DISABLE_DEFAULT_PLUGINS = "1"
+OPENCODE_DISABLE_PROJECT_CONFIG = "1"
+OPENCODE_PURE = "1"
+[harness.acp.plain.files]
+".config/opencode/node_modules/.none" = ""
+".config/opencode/package-lock.json" = '{"name":"opencode","lockfileVersion":3,"packages":{"":{"dependencies":{"@opencode-ai/plugin":"1.18.33"}}}}'
+"#;
+
+#[test]
+fn an_agent_of_which_nothing_is_known_calls_a_function() {
+    let program = conformance::rig::opencode().unwrap();
+    let setup = Setup { harness: Harness::Opencode, ..Setup::outer() };
+    let setup = setup.with(&PLAIN.replace("{program}", program.to_str().unwrap()));
+    let setup = setup.only("any agent would do, and this one is there");
+    scenario("acp_generic", &["R-CAP-1", "R-FN-2", "R-FN-6"], setup, async |rig| {
+        let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
+        let declared = info.harnesses.into_iter().find(|one| one.kind == "plain").context("it is not hosted")?;
+        assert!(declared.available && !declared.qualified, "{declared:?}");
+        assert!(declared.none.is_empty() && !declared.workspace().any(|one| one == v1::Capability::SessionResume));
+        rig.provider.script(
+            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"life\"}"}]}]},
+                {"play": [{"text": {"chunks": ["It is 42."]}}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let plain = rig.configuration(vec![function("lookup", SCHEMA)]);
+        let configuration = v1::ExecutionConfiguration { harness: "plain".into(), ..plain };
+        let mut events = rig.start_turn(&session, configuration, "t-1", "look it up").await?;
+        let mut seen = Observed::default();
+        let call = seen.call(&mut events).await?;
+        session.submit(vec![text_result("t-1", &call.call_id, "the answer is 42")]).await?;
+        let seen = seen.to_the_end(&mut events).await?;
+        seen.completed()?;
+        assert_eq!(seen.messages(), ["It is 42."]);
+        assert_eq!(seen.kinds().filter_map(applied).map(|one| one.call_id).collect::<Vec<_>>(), [call.call_id]);
+        Ok(())
+    });
+}

@@ -152,7 +152,9 @@ fn values(of: &HarnessLimits) -> Vec<(&'static str, String)> {
     let transports = |all: &mut dyn Iterator<Item = v1::McpTransport>| {
         list(all.map(|one| short(one.as_str_name(), "MCP_TRANSPORT_")).collect())
     };
-    let rewrites = of.input_rewrites.iter().map(|one| format!("{}: {}", one.place, code(&one.text)));
+    // A line break would end the row, and a space of no width is not seen.
+    let shown = |text: &str| code(&text.replace('\n', "\\n").replace('\u{200b}', "\\u{200b}"));
+    let rewrites = of.input_rewrites.iter().map(|one| format!("{}: {}", one.place, shown(&one.text)));
     vec![
         ("argument_fidelity", short(of.argument_fidelity().as_str_name(), "JSON_FIDELITY_")),
         ("binary64", yes(of.binary64)),
