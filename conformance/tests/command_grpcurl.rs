@@ -164,7 +164,10 @@ fn the_call_of_the_readme_is_answered() {
         assert_eq!(text(&info, "protocol_version"), version::CURRENT.to_string());
         let harnesses = info.get_field_by_name("harnesses").context("no harnesses")?.into_owned();
         let harnesses = harnesses.as_list().context("no list")?.iter().filter_map(Value::as_message);
-        assert_eq!(harnesses.map(|harness| text(harness, "kind")).collect::<Vec<_>>(), ["claude_code", "codex"]);
+        assert_eq!(
+            harnesses.map(|harness| text(harness, "kind")).collect::<Vec<_>>(),
+            ["claude_code", "codex", "minimax_code"]
+        );
         // Health is listed and answers too.
         let health = call(&channel, "grpc.health.v1.Health/Check", &[], &json!({})).await??;
         assert_eq!(health.get_field_by_name("status").and_then(|status| status.as_enum_number()), Some(1));

@@ -4,6 +4,8 @@
 //! A request at the server has no id of the agent's. So the bridge makes the id of a call, and joins a request with a tool by the function's name and the arguments, in the order
 //! in which they come. Of calls that are equal in both, the first that ends counts for the first one.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::profile::{McpResult, Profile};
@@ -58,7 +60,8 @@ pub(super) enum Ended {
 
 impl Calls {
     pub(super) fn new(profile: &Profile) -> Self {
-        let gives_up = profile.call_timeout.is_some();
+        // One that is as good as none is never what ends a call.
+        let gives_up = profile.call_timeout.is_some_and(|limit| limit < Duration::from_secs(24 * 60 * 60));
         Self { turn: String::new(), made: 0, calls: Vec::new(), tools: Vec::new(), gives_up }
     }
 
@@ -127,18 +130,39 @@ impl Calls {
                 _ => return Ended::NoCall,
             }
         }
+        self.join_as_shown(id, went_well, result);
         let reason = self.reason(stopped);
         let Some(call) = self.calls.iter_mut().find(|call| call.tool.as_deref() == Some(id)) else {
             return Ended::NoCall;
         };
         let call_id = call.call_id.clone();
-        if matches!(call.phase, Phase::Pending) {
+        // What the agent shows as failed without a result it has given up, at the very moment at which it was answered perhaps.
+        let given_up = !went_well && result.is_none() && matches!(call.phase, Phase::Answered { .. });
+        if given_up || matches!(call.phase, Phase::Pending) {
             call.phase = Phase::Abandoned;
             return Ended::Call(vec![Report::CallAbandoned { call_id, reason }]);
         }
-        let success = result.and_then(|result| result.is_error).map_or(went_well, |is_error| !is_error);
+        let success = succeeded(went_well, result);
         let applied = |answer: &Answer| result.is_some_and(|result| is_shown(answer, success, result));
         Ended::Call(call.phase.seen(&call_id, EVIDENCE, success, applied))
+    }
+
+    /// Of calls that are equal in name and arguments, the one that was answered so is the one that has ended: nobody knows which of them is which tool.
+    fn join_as_shown(&mut self, id: &str, went_well: bool, result: Option<&McpResult>) {
+        let Some(held) = self.calls.iter().position(|call| call.tool.as_deref() == Some(id)) else { return };
+        let success = succeeded(went_well, result);
+        let shows = |call: &Call| match &call.phase {
+            Phase::Answered { answer, .. } => result.is_some_and(|result| is_shown(answer, success, result)),
+            Phase::Pending | Phase::Applied { .. } | Phase::Abandoned => false,
+        };
+        if shows(&self.calls[held]) {
+            return;
+        }
+        let alike = |call: &&Call| call.name == self.calls[held].name && call.arguments == self.calls[held].arguments;
+        let found = self.calls.iter().filter(alike).find(|call| shows(call)).map(|call| call.request);
+        let Some(other) = self.calls.iter().position(|call| Some(call.request) == found) else { return };
+        let tool = self.calls[other].tool.take();
+        self.calls[other].tool = std::mem::replace(&mut self.calls[held].tool, tool);
     }
 
     /// A result of Core: gives the request and its answer, once.
@@ -179,6 +203,11 @@ impl Calls {
     }
 }
 
+/// Whether a call succeeded, by its server where the agent shows that.
+fn succeeded(went_well: bool, result: Option<&McpResult>) -> bool {
+    result.and_then(|result| result.is_error).map_or(went_well, |is_error| !is_error)
+}
+
 /// Whether a native result is this answer: the same flag, and the texts of its parts, in order, one by one or in one text.
 fn is_shown(answer: &Answer, success: bool, shown: &McpResult) -> bool {
     let texts: Vec<&str> = answer.parts.iter().filter_map(text).collect();
@@ -200,4 +229,86 @@ fn text(part: &OutputPart) -> Option<&str> {
 /// How a tool of a function ended that never came to the server.
 pub(super) fn status(went_well: bool) -> ToolStatus {
     if went_well { ToolStatus::Completed } else { ToolStatus::Failed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{FunctionOutput, Presence};
+
+    fn calls() -> Calls {
+        Calls { turn: "t".into(), made: 0, calls: Vec::new(), tools: Vec::new(), gives_up: true }
+    }
+
+    fn ask(calls: &mut Calls, request: u64, arguments: &str) -> String {
+        match calls.asked(RequestId(request), "f".into(), arguments.into()) {
+            Report::Call { call_id, named_by_bridge: true, exact: false, .. } => call_id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn text(text: &str) -> FunctionResult {
+        let output = Presence::Value(FunctionOutput::Text(text.into()));
+        FunctionResult { success: true, error: Presence::Absent, output, disposition: None }
+    }
+
+    fn shown(text: &str) -> McpResult {
+        McpResult { json: "{}".into(), is_error: Some(false), texts: vec![text.into()] }
+    }
+
+    fn reports(ended: Ended) -> Vec<Report> {
+        match ended {
+            Ended::Call(reports) => reports,
+            Ended::NoCall => panic!("it is a call"),
+        }
+    }
+
+    #[test]
+    fn of_equal_calls_the_one_that_was_answered_so_has_ended() {
+        let mut calls = calls();
+        for id in ["a", "b"] {
+            calls.told(id, "f", Some("{}"));
+        }
+        let ids = [ask(&mut calls, 1, "{}"), ask(&mut calls, 2, "{}")];
+        // The second tool ends first, with what the first call was answered.
+        assert!(calls.answered(&ids[0], &text("one")).is_some());
+        let told = reports(calls.ended("b", true, Some(&shown("one")), false));
+        let applied = Report::AnswerApplied { call_id: ids[0].clone(), evidence: EVIDENCE, success: true };
+        assert_eq!(told.last(), Some(&applied), "{told:?}");
+        assert!(calls.answered(&ids[1], &text("two")).is_some());
+        let told = reports(calls.ended("a", true, Some(&shown("two")), false));
+        let applied = Report::AnswerApplied { call_id: ids[1].clone(), evidence: EVIDENCE, success: true };
+        assert_eq!(told.last(), Some(&applied), "{told:?}");
+    }
+
+    #[test]
+    fn what_is_given_up_is_abandoned_also_behind_its_answer() {
+        let mut calls = calls();
+        calls.told("a", "f", Some("{}"));
+        let id = ask(&mut calls, 1, "{}");
+        let abandoned = |call_id: &str, reason| Report::CallAbandoned { call_id: call_id.into(), reason };
+        assert!(calls.answered(&id, &text("late")).is_some());
+        assert_eq!(calls.given_up(RequestId(1), false), None, "the agent's own wire tells");
+        assert_eq!(
+            reports(calls.ended("a", false, None, false)),
+            [abandoned(&id, AbandonReason::NativeTimeout)],
+            "no result was taken"
+        );
+        let id = ask(&mut calls, 2, r#"{"n":1}"#);
+        assert_eq!(calls.given_up(RequestId(2), true), Some(abandoned(&id, AbandonReason::NativeCancelled)));
+        assert_eq!(calls.given_up(RequestId(2), false), None, "once");
+        assert!(calls.answered(&id, &text("late")).is_none());
+    }
+
+    #[test]
+    fn another_content_is_told_and_another_tool_is_no_call() {
+        let mut calls = calls();
+        calls.told("a", "f", Some("{}"));
+        let id = ask(&mut calls, 1, "{}");
+        assert!(calls.answered(&id, &text("one")).is_some());
+        let told = reports(calls.ended("a", true, Some(&shown("other")), false));
+        assert_eq!(told.last(), Some(&Report::AnswerDiffers { call_id: id }), "{told:?}");
+        calls.told("b", "f", Some("[]"));
+        assert!(matches!(calls.ended("b", false, None, false), Ended::NoCall));
+    }
 }
