@@ -15,14 +15,13 @@ use tokio::net::TcpStream;
 
 for_every_harness!(
     the_provider_has_the_key_and_the_harness_a_placeholder,
-    a_fresh_key_holds_from_the_next_request_on,
     another_key_leaves_the_executor_as_it_is,
     without_a_key_nothing_is_added,
     without_the_gateway_the_harness_holds_the_key
 );
 
 // What it looks at is different, or missing, with agents behind ACP.
-for_each_harness!(a_route_ends_with_its_executor_and_is_never_guessed);
+for_each_harness!(a_fresh_key_holds_from_the_next_request_on, a_route_ends_with_its_executor_and_is_never_guessed);
 
 /// What a Harness has for a key.
 const PLACEHOLDER: &str = "runtime-bridge-placeholder";
