@@ -1,7 +1,7 @@
 //! An agent's side of an owner: what is written to it, and what it keeps of a conversation. A Turn is one prompt; it begins once the request before it is answered, and ends
 //! with the prompt's own answer. What comes before and behind is of no Turn (R-EVT-6).
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use super::{
     events::{Items, Names},
     functions::Calls,
     profile::{Agent, Barrier, Profile, Slash},
+    start,
     wire::{self, Text},
 };
 use crate::{
@@ -46,6 +47,8 @@ pub(super) struct Conversation {
     spent: bool,
     /// Until when the functions have to be listed.
     listed_by: Option<Instant>,
+    /// The Session's home, where it is not written down there yet that it has this conversation.
+    unrecorded: Option<PathBuf>,
 }
 
 /// The functions that an agent is served.
@@ -65,6 +68,7 @@ pub(super) struct Opened {
     pub(super) names: Names,
     pub(super) functions: Option<Functions>,
     pub(super) model: Option<(String, String)>,
+    pub(super) unrecorded: Option<PathBuf>,
 }
 
 /// How far a prompt is.
@@ -88,7 +92,7 @@ enum Asked {
 
 impl Conversation {
     pub(super) fn new(opened: Opened) -> Self {
-        let Opened { agent, id, next_id, names, functions, model } = opened;
+        let Opened { agent, id, next_id, names, functions, model, unrecorded } = opened;
         Self {
             id,
             next_id,
@@ -103,6 +107,7 @@ impl Conversation {
             cancelled: false,
             spent: false,
             listed_by: None,
+            unrecorded,
             agent,
         }
     }
@@ -292,6 +297,12 @@ impl Owner<Conversation> {
     fn write_prompt(&mut self) {
         let Some(input) = self.input.take() else { return };
         let native = &mut self.native;
+        // ORDER: once a prompt may be read, its history is not to be replaced.
+        if let Some(home) = native.unrecorded.take()
+            && let Err(error) = start::record(&home, &native.id)
+        {
+            tracing::error!(%error, "which conversation a Session has could not be written down; it cannot be gone on with");
+        }
         native.prompt = Prompt::Running;
         if native.is_unlisted() {
             native.listed_by = native.functions.as_ref().map(|functions| Instant::now() + functions.patience);

@@ -99,18 +99,16 @@ pub(super) async fn prepare(
         Ok(opened) => opened,
         Err((step, trouble)) => return Err(talk.opening.fail(step, trouble).await),
     };
-    if let Err(error) = record(&launch.home, &id) {
-        let trouble = Trouble::Unfit(format!("the conversation could not be recorded: {error}"));
-        return Err(talk.opening.fail("session", trouble).await);
-    }
     let Talk { opening, next_id, functions, .. } = talk;
     let model = match profile.barrier {
         Barrier::Model => options.into_iter().find(|(option, _)| option == "model"),
         Barrier::None => None,
     };
     let names = Names::of(&**agent, &launch.configuration);
-    let native =
-        Conversation::new(Opened { agent: Arc::clone(agent), id: id.clone(), next_id, names, functions, model });
+    // One without a prompt is no history: nobody is told its id (R-PRE-4).
+    let unrecorded = launch.resume.is_none().then(|| launch.home.clone());
+    let opened = Opened { agent: Arc::clone(agent), id: id.clone(), next_id, names, functions, model, unrecorded };
+    let native = Conversation::new(opened);
     let (orders, reports, keeper) = opening.own(native, lock, package, tasks).await?;
     let version = version.or(found.version).unwrap_or_default();
     Ok(Executor { orders, reports, version, native_session_id: id, settings: native_settings, keeper })
@@ -126,7 +124,7 @@ fn record_path(home: &Path) -> PathBuf {
 }
 
 /// Writes down which conversation the Session's home has.
-fn record(home: &Path, id: &str) -> io::Result<()> {
+pub(super) fn record(home: &Path, id: &str) -> io::Result<()> {
     let text = serde_json::to_string(&Record { session: id.to_owned() })?;
     crate::native::user::write_own(&record_path(home), &text, None)
 }
