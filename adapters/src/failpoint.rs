@@ -10,6 +10,7 @@
 //! | `native.METHOD`, `native.answer` | a line to Codex: a request or notification, or an answer to one of its own |
 //! | `native.user`, `native.SUBTYPE` | a line to Claude Code: an input, or a request by its subtype |
 //! | `native.mcp_response`, `native.control_response` | an answer to Claude Code: of the server of functions, or another one |
+//! | `native.METHOD`, `native.answer` | the same of an agent behind ACP |
 //! | `clock` | a reading of the wall clock |
 //! | `boot` | the start of the daemon on this boot of the machine |
 //!

@@ -35,10 +35,16 @@ pub fn complaints(outcomes: &[Outcome]) -> Vec<String> {
     failed.chain(absent).chain(unreasoned).collect()
 }
 
-/// The Harnesses that a scenario of these outcomes is written for: one that ran with one that speaks ACP is for every one.
+/// The Harnesses that a scenario of these outcomes is written for: those that speak ACP, those that do not, or every one.
 fn written_for(outcomes: &[&Outcome]) -> &'static [Harness] {
-    let every = outcomes.iter().any(|outcome| Harness::ACP.iter().any(|harness| harness.kind() == outcome.harness));
-    if every { &Harness::EVERY } else { &Harness::ALL }
+    let ran_with = |these: &[Harness]| {
+        outcomes.iter().any(|outcome| these.iter().any(|harness| harness.kind() == outcome.harness))
+    };
+    match (ran_with(&Harness::ALL), ran_with(&Harness::ACP)) {
+        (true, true) => &Harness::EVERY,
+        (false, true) => &Harness::ACP,
+        (_, false) => &Harness::ALL,
+    }
 }
 
 /// Why a scenario runs with one Harness, or with none of its own.
@@ -83,7 +89,7 @@ fn is_of_one(outcome: &Outcome) -> bool {
 
 /// What a reader has to know of the columns that are not there without a scenario for every Harness.
 fn told_of_acp(outcomes: &[Outcome]) -> &'static str {
-    if columns(outcomes).len() == Harness::ALL.len() {
+    if !columns(outcomes).contains(&Harness::MinimaxCode) {
         return "";
     }
     "\nMiniMax Code cannot be installed here: what stands for it is a double, written from what is known of it, so its column\n\
@@ -163,7 +169,7 @@ fn of_the_bridge(outcomes: &[Outcome]) -> String {
     for (name, of) in by_name(outcomes, |outcome| !outcome.for_each && !is_of_one(outcome)) {
         for outcome in of {
             let with = match (outcome.all, outcome.real) {
-                (true, _) => &*Harness::ALL.map(Harness::kind).join(", "),
+                (true, _) => &*Harness::EVERY.map(Harness::kind).join(", "),
                 (false, true) => &*outcome.harness,
                 (false, false) if outcome.double => &*outcome.harness,
                 (false, false) => "a fault child",
@@ -237,6 +243,10 @@ mod tests {
         assert!(page.contains("a double"), "{page}");
         assert_eq!(complaints(&outcomes), [""; 0]);
         assert_eq!(complaints(&outcomes[..5]), ["not run: turns::a of opencode"]);
+        let page = super::page(&outcomes[2..]);
+        assert!(page.contains("| turns::a | - | - | - | - | · | pass | · | pass |"), "{page}");
+        assert_eq!(complaints(&outcomes[2..]), [""; 0]);
+        assert_eq!(complaints(&outcomes[2..5]), ["not run: turns::a of opencode"]);
         let page = super::page(&both("a"));
         assert!(!page.contains("double") && !page.contains("opencode"), "{page}");
     }
@@ -255,7 +265,10 @@ mod tests {
         assert!(page.contains("| turns::c | codex | workspace | pass | its wire |"), "{page}");
         assert!(page.contains("| turns::d | codex | pass | a list |"), "{page}");
         assert!(page.contains("| turns::e | a fault child | pass | a list |"), "{page}");
-        assert!(page.contains("| turns::f | codex, claude_code | pass | they are there together |"), "{page}");
+        assert!(
+            page.contains("| turns::f | codex, claude_code, minimax_code, opencode | pass | they are there together |"),
+            "{page}"
+        );
         assert_eq!(complaints(&[outcome("a", "codex", &[])]), ["not run: turns::a of claude_code"]);
     }
 }
