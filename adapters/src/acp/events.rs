@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{
     functions::{self, Calls, Ended},
-    profile::{Agent, FUNCTIONS},
+    profile::{Agent, FUNCTIONS, McpResult},
     wire::{Chunk, ToolCall},
 };
 use crate::harness::{
@@ -226,8 +226,10 @@ impl Items {
         if let Some(status) = &told.status {
             tool.pending = status == "pending";
         }
-        // An empty object stands for arguments that are still on their way, until the tool is past that.
-        let is_placeholder = |raw: &RawValue| raw.get() == "{}" && (tool.pending || tool.arguments.is_some());
+        // An empty object stands for arguments that are still on their way, where the tool is said to be pending with it. An update that brings it
+        // without a status means it.
+        let pending = told.status.as_deref() == Some("pending");
+        let is_placeholder = |raw: &RawValue| raw.get() == "{}" && (pending || tool.arguments.is_some());
         if let Some(input) = told.raw_input.filter(|raw| !is_placeholder(raw)) {
             tool.arguments = Some(input.get().to_owned());
         }
@@ -248,7 +250,7 @@ impl Items {
                 Ended::NoCall => {
                     let call =
                         McpCall { server: FUNCTIONS.to_owned(), tool: function.to_owned(), ..McpCall::default() };
-                    let shown = mcp_tool(call, tool.arguments.as_deref(), told, result().map(|result| result.json));
+                    let shown = mcp_tool(call, tool.arguments.as_deref(), told, result());
                     out.push(Report::ToolStarted { id: id.to_owned(), tool: shown.clone() });
                     out.push(Report::ToolCompleted {
                         id: id.to_owned(),
@@ -262,7 +264,7 @@ impl Items {
         let shown = match named {
             Named::Mcp(call) => {
                 let result = ended.and_then(|_| result());
-                mcp_tool(call, tool.arguments.as_deref(), told, result.map(|result| result.json))
+                mcp_tool(call, tool.arguments.as_deref(), told, result)
             }
             Named::Function(_) | Named::Native => native_tool(tool, reading.command),
         };
@@ -286,9 +288,14 @@ impl Items {
     }
 }
 
-fn mcp_tool(call: McpCall, arguments: Option<&str>, told: &ToolCall<'_>, result: Option<String>) -> Tool {
+/// A call with what came of it. The name that the server gives the tool takes the place of the one that was read out of the native name (R-MCP-5).
+fn mcp_tool(mut call: McpCall, arguments: Option<&str>, told: &ToolCall<'_>, result: Option<McpResult>) -> Tool {
     let failed = told.ended() == Some(false) && result.is_none();
     let error = if failed { output(told).unwrap_or_default() } else { String::new() };
+    let result = result.map(|McpResult { json, tool, .. }| {
+        call.tool = tool.unwrap_or_else(|| std::mem::take(&mut call.tool));
+        json
+    });
     Tool::Mcp(McpCall { arguments: arguments.unwrap_or_default().to_owned(), result, error, ..call })
 }
 

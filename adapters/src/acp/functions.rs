@@ -253,7 +253,7 @@ mod tests {
     }
 
     fn shown(text: &str) -> McpResult {
-        McpResult { json: "{}".into(), is_error: Some(false), texts: vec![text.into()] }
+        McpResult { json: "{}".into(), is_error: Some(false), texts: vec![text.into()], tool: None }
     }
 
     fn reports(ended: Ended) -> Vec<Report> {

@@ -138,6 +138,8 @@ pub(crate) struct McpResult {
     pub(crate) is_error: Option<bool>,
     /// Its texts, in order.
     pub(crate) texts: Vec<String>,
+    /// The tool as its server calls it, where the agent says that.
+    pub(crate) tool: Option<String>,
 }
 
 /// Label of the bridge's own server of functions.

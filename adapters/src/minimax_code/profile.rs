@@ -73,6 +73,8 @@ fn mcp_result(call: &ToolCall<'_>) -> Option<McpResult> {
         mcp: &'a RawValue,
         #[serde(default)]
         is_error: Option<bool>,
+        #[serde(default)]
+        tool: Option<String>,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -96,6 +98,7 @@ fn mcp_result(call: &ToolCall<'_>) -> Option<McpResult> {
         json: details.mcp.get().to_owned(),
         is_error: result.is_error.or(details.is_error),
         texts: texts.collect(),
+        tool: details.tool,
     })
 }
 
@@ -116,7 +119,10 @@ mod tests {
         let mcp = r#"{"content":[{"type":"text","text":"Echo: ok"},{"type":"image","data":""},{"type":"text","text":""}],"isError":true, "structuredContent":{"n":9007199254740993}}"#;
         let whole = format!(r#"{{"content":[],"details":{{"server":"s","tool":"t","is_error":false,"mcp":{mcp}}}}}"#);
         let texts = vec!["Echo: ok".to_owned(), String::new()];
-        assert_eq!(told(&whole), Some(McpResult { json: mcp.to_owned(), is_error: Some(true), texts }));
+        assert_eq!(
+            told(&whole),
+            Some(McpResult { json: mcp.to_owned(), is_error: Some(true), texts, tool: Some("t".into()) })
+        );
         // The server says nothing of it, and MiniMax Code does.
         let told_of = told(r#"{"details":{"is_error":true,"mcp":{"content":[]}}}"#).unwrap();
         assert_eq!(told_of.is_error, Some(true));

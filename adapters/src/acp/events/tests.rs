@@ -64,7 +64,7 @@ fn command(_: &str, arguments: &RawValue) -> Option<String> {
 fn mcp_result(told: &ToolCall<'_>) -> Option<McpResult> {
     let is_error = Some(!told.ended()?);
     let text = output(told)?;
-    Some(McpResult { json: told.raw_output?.get().to_owned(), is_error, texts: vec![text] })
+    Some(McpResult { json: told.raw_output?.get().to_owned(), is_error, texts: vec![text], tool: None })
 }
 
 fn profile() -> Profile {

@@ -86,7 +86,7 @@ fn mcp_result(call: &ToolCall<'_>) -> Option<McpResult> {
     let content: &RawValue = call.content?;
     let shown: Vec<Shown> = serde_json::from_str(content.get()).ok()?;
     let texts = shown.into_iter().filter_map(|shown| shown.content?.text).collect();
-    Some(McpResult { json: content.get().to_owned(), is_error: Some(is_error), texts })
+    Some(McpResult { json: content.get().to_owned(), is_error: Some(is_error), texts, tool: None })
 }
 
 #[cfg(test)]
@@ -123,8 +123,9 @@ mod tests {
             let text = format!(r#"{{"toolCallId":"1","status":"{status}","content":{content}}}"#);
             mcp_result(&call(&text))
         };
-        let want =
-            |is_error| Some(McpResult { json: content.to_owned(), is_error: Some(is_error), texts: vec!["a".into()] });
+        let want = |is_error| {
+            Some(McpResult { json: content.to_owned(), is_error: Some(is_error), texts: vec!["a".into()], tool: None })
+        };
         assert_eq!((told("completed"), told("failed"), told("in_progress")), (want(false), want(true), None));
         assert_eq!(mcp_result(&call(r#"{"toolCallId":"1","status":"completed"}"#)), None);
         assert!(serde_json::from_str::<serde_json::Value>(CLIENT_CAPABILITIES).is_ok());

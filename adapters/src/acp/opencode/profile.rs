@@ -89,7 +89,7 @@ fn mcp_result(call: &ToolCall<'_>) -> Option<McpResult> {
         (None, Some(error)) => (error, true),
         (Some(_), Some(_)) | (None, None) => return None,
     };
-    Some(McpResult { json: raw.to_owned(), is_error: Some(is_error), texts: vec![text] })
+    Some(McpResult { json: raw.to_owned(), is_error: Some(is_error), texts: vec![text], tool: None })
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ fn results_are_read_as_they_were_seen() {
         (r#"{"error":"no one\n\nno two"}"#, true, "no one\n\nno two"),
         (r#"{"error":"MCP tool returned an error"}"#, true, "MCP tool returned an error"),
     ] {
-        let want = McpResult { json: output.into(), is_error: Some(is_error), texts: vec![text.into()] };
+        let want = McpResult { json: output.into(), is_error: Some(is_error), texts: vec![text.into()], tool: None };
         assert_eq!(ended(output), Some(want), "{output}");
     }
 }
