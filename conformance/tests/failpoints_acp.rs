@@ -1,6 +1,5 @@
 //! As `failpoints`, for the lines to an agent behind ACP: its pipe fails at each, and once the daemon is killed behind that the Session goes on with one end for each of
 //! its Turns.
-#![expect(clippy::unwrap_used, reason = "a tree that cannot be read is a failed test")]
 
 use std::collections::BTreeSet;
 use std::fs;
