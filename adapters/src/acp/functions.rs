@@ -2,7 +2,7 @@
 //! happens on either way, and gives reports and answers.
 //!
 //! A request at the server has no id of the agent's. So the bridge makes the id of a call, and joins a request with a tool by the function's name and the arguments, in the order
-//! in which they come. Of calls that are equal in both, the first that ends counts for the first one.
+//! in which they come. Calls that are equal in both are told apart by what is shown of their results.
 
 use std::time::Duration;
 
