@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use conformance::for_each_acp_agent;
 use conformance::mcode::{self, Faults};
-use conformance::rig::{Harness, Observed, Rig, Setup, function, refused, scenario, text_result};
+use conformance::rig::{
+    Harness, Observed, Rig, Setup, calling, function, program, refused, scenario, served_by, stdio_server, text_result,
+};
 use proto::client::{Session, TurnEvents};
 use proto::v1::event::Kind;
 use proto::v1::{self, FailureCode, Reason, ResultDisposition, TurnStatus};
@@ -221,6 +223,27 @@ fn functions_that_are_not_listed_in_time_fail_the_turn_before_a_call() {
 }
 
 #[test]
+fn functions_that_are_not_listed_within_their_limit_fail_the_turn_while_the_agent_still_looks_for_them() {
+    let faults = Faults { discovery_ms: Some(120_000), discovery_delay_ms: 60_000, ..Faults::default() };
+    let setup = Setup::double(faults).only("the double looks for the functions as late as it is told to");
+    scenario(
+        "acp_unlisted_late",
+        &["R-FN-2", "R-EVT-5"],
+        setup.with("limits.functions_listed_ms = 2000"),
+        async |rig| {
+            let session = rig.session().await?;
+            let mut events = start(rig, &session).await?;
+            let seen = Observed::default().to_the_end(&mut events).await?;
+            let failure = seen.end()?.failure.clone().context("it did not fail")?;
+            assert_eq!(failure.code(), FailureCode::HarnessProtocolError);
+            assert!(failure.message.contains("functions"), "{failure:?}");
+            assert_eq!(rig.provider.requests().len(), 0, "the model was asked without the functions");
+            Ok(())
+        },
+    );
+}
+
+#[test]
 fn a_call_that_the_agent_gives_up_is_abandoned_and_its_late_result_is_refused() {
     let faults = Faults { call_ms: Some(1500), ..Faults::default() };
     let setup = Setup::double(faults).only("its limit of 120 s for a call is shortened for it");
@@ -324,13 +347,39 @@ OPENCODE_PURE = "1"
 ".config/opencode/package-lock.json" = '{"name":"opencode","lockfileVersion":3,"packages":{"":{"dependencies":{"@opencode-ai/plugin":"1.18.33"}}}}'
 "#;
 
-#[test]
-fn an_agent_of_which_nothing_is_known_calls_a_function() {
+/// A daemon that hosts an agent of which nothing is known.
+fn plain() -> Setup {
     let program = conformance::rig::opencode().unwrap();
     let setup = Setup { harness: Harness::Opencode, ..Setup::outer() };
     let setup = setup.with(&PLAIN.replace("{program}", program.to_str().unwrap()));
-    let setup = setup.only("any agent would do, and this one is there");
-    scenario("acp_generic", &["R-CAP-1", "R-FN-2", "R-FN-6"], setup, async |rig| {
+    setup.only("any agent would do, and this one is there")
+}
+
+#[test]
+fn an_agent_of_which_nothing_is_known_starts_a_server_that_is_a_process() {
+    scenario("acp_generic_stdio", &["R-MCP-3", "R-MCP-4"], plain(), async |rig| {
+        rig.provider.script(&calling("local.environment", &serde_json::json!({})))?;
+        let program = program("runtime-bridge-conformance")?;
+        let (program, cwd) = (program.to_string_lossy(), rig.workspace().to_string_lossy());
+        let server = stdio_server("local", &program, &["mcp-stdio", "--", "an argument"], &cwd, &[]);
+        let plain = served_by([server], rig.configuration(Vec::new()));
+        let configuration = v1::ExecutionConfiguration { harness: "plain".into(), ..plain };
+        let session = rig.session().await?;
+        let mut events = rig.start_turn(&session, configuration, "t-1", "look").await?;
+        Observed::default().to_the_end(&mut events).await?.completed()?;
+        // What it answered is what the model reads.
+        let read = rig.provider.requests().pop().context("the model was asked nothing")?.body;
+        for part in ["an argument", "RUNTIME_BRIDGE_MCP", &cwd] {
+            assert!(read.contains(part), "{part} is not in {read}");
+        }
+        assert!(!read.contains("runtime-bridge-placeholder"), "the server has the agent's variables: {read}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_agent_of_which_nothing_is_known_calls_a_function() {
+    scenario("acp_generic", &["R-CAP-1", "R-FN-2", "R-FN-6"], plain(), async |rig| {
         let info = rig.client().await?.get_runtime_info(v1::GetRuntimeInfoRequest {}).await?;
         let declared = info.harnesses.into_iter().find(|one| one.kind == "plain").context("it is not hosted")?;
         assert!(declared.available && !declared.qualified, "{declared:?}");

@@ -12,6 +12,16 @@ use serde_json::{Value, json};
 
 for_each_harness!(a_server_has_its_variables_and_no_others, variables_that_are_not_there_fail_the_start);
 
+/// An agent behind ACP is told of the process as those are.
+mod a_server_of_an_agent_has_its_variables_and_no_others {
+    use conformance::rig::Harness;
+
+    #[test]
+    fn opencode() {
+        super::a_server_has_its_variables_and_no_others(Harness::Opencode);
+    }
+}
+
 const SECRET: &str = "variable-canary-51d0";
 
 fn server(rig: &Rig, env_vars: &[&str]) -> anyhow::Result<v1::McpServer> {
@@ -26,7 +36,8 @@ fn environment(seen: &Observed) -> anyhow::Result<Value> {
     anyhow::ensure!(calls.len() == 1 && calls[0].status == ToolStatus::Completed, "{calls:#?}");
     assert_eq!(calls[0].call.server, "local");
     let result = calls[0].result();
-    let text = result["content"][0]["text"].as_str().unwrap_or_default();
+    // opencode shows the text alone.
+    let text = result["output"].as_str().or(result["content"][0]["text"].as_str()).unwrap_or_default();
     Ok(serde_json::from_str(text)?)
 }
 
@@ -38,7 +49,7 @@ fn a_server_has_its_variables_and_no_others(harness: Harness) {
         rig.place()
             .set_variables("env-1", &format!("# for the server\nTOKEN={SECRET}\nOTHER=other-canary\nEMPTY=\n"))?;
         let mut server = server(rig, &["TOKEN", "EMPTY"])?;
-        server.required = true;
+        server.required = harness != Harness::Opencode;
         let configuration = served_by([server], rig.configuration(Vec::new()));
         let session = rig.session().await?;
         let mut pids = Vec::new();

@@ -83,10 +83,8 @@ pub(crate) struct Profile {
     pub(crate) barrier: Barrier,
     /// How long the agent waits for a call of an MCP tool before it gives it up by itself (R-FN-8).
     pub(crate) call_timeout: Option<Duration>,
-    /// How long after the start of a Turn the functions must have been listed; after it the Turn fails before a call is possible.
-    pub(crate) listed_within: Duration,
-    /// Whether the agent lists the tools of MCP servers when the conversation is opened, or only with the first prompt of each Turn.
-    pub(crate) lists_with_each_prompt: bool,
+    /// When the tools of MCP servers are listed: functions that are not listed by then fail what waits for them, before a call is possible.
+    pub(crate) listing: Listing,
     /// Native tools that are not offered are seen in the request to the model provider only; this says which tools an agent may show at all under `none`.
     pub(crate) client_capabilities: &'static str,
     /// Capabilities that the answer to `initialize` must not lack, and what clears them: (capability, JSON pointer into `agentCapabilities`).
@@ -100,6 +98,15 @@ pub(crate) enum Slash {
     EmptyBlock,
     /// U+200B stands before it.
     ZeroWidthSpace,
+}
+
+/// When an agent lists the tools of MCP servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    /// When the conversation is opened, which waits for it.
+    AtOpening,
+    /// In the Turn, which is given this long for it, or [`Timing::functions_listed`](crate::harness::Timing::functions_listed) where that is longer.
+    InTurn(Duration),
 }
 
 /// A native method that adds input to a prompt that runs.

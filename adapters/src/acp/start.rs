@@ -5,6 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use secrecy::ExposeSecret as _;
@@ -16,8 +17,8 @@ use tokio_util::task::TaskTracker;
 use super::{
     events::Names,
     executor::{Conversation, Functions, Opened},
-    profile::{Agent, Barrier, FUNCTIONS, Profile, SetUp},
-    wire::{self, Header, McpEntry},
+    profile::{Agent, Barrier, FUNCTIONS, Listing, Profile, SetUp},
+    wire::{self, Http, McpEntry, Pair},
 };
 use crate::{
     function_server::{Address, FunctionServer, Happening},
@@ -29,6 +30,7 @@ use crate::{
         lock::LockError,
         process,
         rpc::{self, Message, RpcError},
+        stdio_server,
     },
     owner::{Opening, Step, Trouble, start, unstarted},
     probe::Found,
@@ -76,7 +78,10 @@ pub(super) async fn prepare(
                 server,
                 happenings,
                 listed: false,
-                patience: settings.limits.mcp_start.max(profile.listed_within),
+                patience: match profile.listing {
+                    Listing::AtOpening => Duration::ZERO,
+                    Listing::InTurn(within) => settings.limits.functions_listed.max(within),
+                },
             })
         }
     };
@@ -94,7 +99,7 @@ pub(super) async fn prepare(
     let opening = Opening::start(profile.name, settings, &launch, process, |_| true)
         .await
         .map_err(|error| unstarted("spawn", error.to_string()))?;
-    let mut talk = Talk { opening, next_id: 1, profile, functions };
+    let mut talk = Talk { opening, next_id: 1, profile, functions, keeper: &settings.keeper };
     let (id, version) = match talk.open(&launch, &directory, &options).await {
         Ok(opened) => opened,
         Err((step, trouble)) => return Err(talk.opening.fail(step, trouble).await),
@@ -149,6 +154,8 @@ struct Talk<'a> {
     next_id: u64,
     profile: &'a Profile,
     functions: Option<Functions>,
+    /// The program that becomes a server that is a process.
+    keeper: &'a Path,
 }
 
 /// Why there is no answer.
@@ -185,14 +192,14 @@ impl Talk<'_> {
         if let Some(lacks) = lacks(self.profile, &initialized.agent_capabilities, launch) {
             return Err(at("initialize")(Trouble::Unfit(lacks)));
         }
-        let servers = self.servers(launch);
+        let servers = self.servers(launch).map_err(at("mcp"))?;
         let opened =
             self.converse(launch, directory, &servers, &initialized.agent_capabilities).await.map_err(at("session"))?;
         let (id, mut standing) = opened;
         for (option, value) in options {
             standing = self.set(&id, option, value, standing).await.map_err(at("options"))?;
         }
-        if !self.profile.lists_with_each_prompt {
+        if self.profile.listing == Listing::AtOpening {
             self.await_functions().await.map_err(at("functions"))?;
         }
         Ok((id, initialized.agent_info.and_then(|info| info.version)))
@@ -226,25 +233,39 @@ impl Talk<'_> {
     }
 
     /// The servers as the agent is told of them.
-    fn servers(&self, launch: &Launch) -> Vec<McpEntry> {
-        let header = |name: &str, value: &str| Header { name: name.to_owned(), value: value.to_owned() };
+    fn servers(&self, launch: &Launch) -> Result<Vec<McpEntry>, Trouble> {
+        let header = |name: &str, value: &str| Pair { name: name.to_owned(), value: value.to_owned() };
         let bearer =
             |token: &secrecy::SecretString| header("Authorization", &format!("Bearer {}", token.expose_secret()));
-        let declared = launch.configuration.mcp_servers.iter().filter_map(|server| match &server.transport {
+        let http = |name: &str, url: &str, headers| McpEntry::Http {
+            kind: Http::Http,
+            name: name.to_owned(),
+            url: url.to_owned(),
+            headers,
+        };
+        let declared = launch.configuration.mcp_servers.iter().map(|server| match &server.transport {
             McpTransport::Http { url, headers, bearer: wants_bearer } => {
                 let own = headers.iter().map(|(name, value)| header(name, value));
                 let token = launch.mcp_bearers.get(&server.label).filter(|_| *wants_bearer).map(bearer);
-                let headers = own.chain(token).collect();
-                Some(McpEntry { kind: "http", name: server.label.clone(), url: url.clone(), headers })
+                Ok(http(&server.label, url, own.chain(token).collect()))
             }
-            // Not declared for any agent, so never admitted.
-            McpTransport::Stdio { .. } => None,
+            McpTransport::Stdio { command, args, env_vars, .. } => {
+                let keeper = self.keeper.to_str().ok_or("the path of the keeper is not UTF-8")?;
+                let variables =
+                    stdio_server::environment(&server.label, command, args, env_vars, &launch.mcp_variables)?;
+                Ok(McpEntry::Stdio {
+                    name: server.label.clone(),
+                    command: keeper.to_owned(),
+                    args: [stdio_server::MODE],
+                    env: variables.into_iter().map(|(name, value)| Pair { name, value }).collect(),
+                })
+            }
         });
         let functions = self.functions.as_ref().map(|functions| {
             let Address { url, bearer: token } = functions.server.address();
-            McpEntry { kind: "http", name: FUNCTIONS.to_owned(), url: url.clone(), headers: vec![bearer(token)] }
+            Ok(http(FUNCTIONS, url, vec![bearer(token)]))
         });
-        functions.into_iter().chain(declared).collect()
+        functions.into_iter().chain(declared).collect::<Result<_, String>>().map_err(Trouble::Unfit)
     }
 
     /// Opens the conversation, or goes on with this one and no other (R-PRE-4). What is told before the answer is a replay.

@@ -123,26 +123,39 @@ pub(super) struct Open<'a> {
     pub(super) mcp_servers: &'a [McpEntry],
 }
 
-/// An MCP server over HTTP, with every member: an agent may drop what lacks one without a word.
+/// An MCP server, with every member: an agent may drop what lacks one without a word.
 #[derive(Serialize)]
-pub(super) struct McpEntry {
-    #[serde(rename = "type")]
-    pub(super) kind: &'static str,
-    pub(super) name: String,
-    pub(super) url: String,
-    pub(super) headers: Vec<Header>,
+#[serde(untagged)]
+pub(super) enum McpEntry {
+    Http {
+        #[serde(rename = "type")]
+        kind: Http,
+        name: String,
+        url: String,
+        headers: Vec<Pair>,
+    },
+    /// A process, which is told by having no type.
+    Stdio { name: String, command: String, args: [&'static str; 1], env: Vec<Pair> },
+}
+
+/// The type of a server over HTTP.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Http {
+    Http,
 }
 
 impl std::fmt::Debug for McpEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A header may be a bearer.
-        f.debug_struct("McpEntry").field("name", &self.name).finish_non_exhaustive()
+        // A header may be a bearer, and a variable anything.
+        let (Self::Http { name, .. } | Self::Stdio { name, .. }) = self;
+        f.debug_struct("McpEntry").field("name", name).finish_non_exhaustive()
     }
 }
 
-/// A header of requests to an MCP server.
+/// A header of requests to an MCP server, or a variable of its process.
 #[derive(Serialize)]
-pub(super) struct Header {
+pub(super) struct Pair {
     pub(super) name: String,
     pub(super) value: String,
 }

@@ -4,7 +4,7 @@
 //! - They are named by `mcp_set_servers`, which waits for the connections: nothing of them is in an argument or a file, and it puts no value of a
 //!   variable in place of `${…}` in what starts a process.
 //! - Which tools may be used is said by rules of permission: a tool that is denied is not offered either.
-//! - A process is started by the keeper's program, which takes Claude Code's own variables away (see [`stdio`]).
+//! - A process is started by the keeper's program, which takes Claude Code's own variables away (see [`stdio_server`]).
 
 use std::{
     borrow::Cow,
@@ -22,9 +22,8 @@ use crate::{
     admission::refused,
     cleaner::Cleaner,
     harness::{Launch, McpCall, McpServer, McpTransport, NotAdmitted, Report, Tool, ToolEnd, ToolStatus},
+    native::stdio_server,
 };
-
-mod stdio;
 
 /// What the names of all MCP tools begin with.
 const PREFIX: &str = "mcp__";
@@ -117,8 +116,8 @@ pub(super) fn set_servers<'a>(
             McpTransport::Http { url, headers, .. } => http(launch, label, url, headers)?,
             McpTransport::Stdio { command, args, env_vars, .. } => Server::Stdio {
                 command: keeper.to_str().ok_or("the path of the keeper is not UTF-8")?,
-                args: [stdio::MODE],
-                env: stdio::environment(label, command, args, env_vars, &launch.mcp_variables)?,
+                args: [stdio_server::MODE],
+                env: stdio_server::environment(label, command, args, env_vars, &launch.mcp_variables)?,
             },
         };
         servers.insert(label, named);

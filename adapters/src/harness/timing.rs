@@ -11,6 +11,8 @@ pub struct Timing {
     pub start: Duration,
     /// For an MCP server to be there, beside that (R-PRE-5).
     pub mcp_start: Duration,
+    /// From the start of a Turn until the functions of the Session are listed, for a Harness that asks for them then; one that is known to wait longer has its own time.
+    pub functions_listed: Duration,
     /// From an interrupt to the native end, before the process is ended (R-CAN-4).
     pub interrupt: Duration,
     /// For open work at a normal end (R-EVT-9).
@@ -27,6 +29,7 @@ impl Default for Timing {
             probe: Duration::from_secs(10),
             start: Duration::from_secs(20),
             mcp_start: Duration::from_secs(10),
+            functions_listed: Duration::from_secs(2),
             interrupt: Duration::from_secs(2),
             settle: Duration::from_secs(2),
             settlement: Duration::from_secs(60),

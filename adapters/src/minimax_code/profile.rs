@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{KIND, declaration, names};
 use crate::{
     acp::{
-        profile::{Barrier, McpResult, Profile, Slash, Steer, ToolReading},
+        profile::{Barrier, Listing, McpResult, Profile, Slash, Steer, ToolReading},
         wire::ToolCall,
     },
     harness::Capability,
@@ -33,8 +33,7 @@ pub(super) fn profile() -> Profile {
         barrier: Barrier::Model,
         // Its `usage_update` is how full the context is, and not what a Turn took.
         call_timeout: Some(declaration::CALL_TIMEOUT),
-        listed_within: LISTED_WITHIN,
-        lists_with_each_prompt: true,
+        listing: Listing::InTurn(LISTED_WITHIN),
         // Its tools are its own; without forms its questions are dismissed or come as permissions, which are declined (R-PLC-1).
         client_capabilities: r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false}"#,
         needs: &[

@@ -9,5 +9,6 @@ pub mod lock;
 pub mod process;
 pub mod rpc;
 pub mod served;
+pub(crate) mod stdio_server;
 pub mod tree;
 pub mod user;

@@ -180,6 +180,7 @@ struct LimitEntries {
     stream_first_byte_ms: Option<u64>,
     mcp_bytes: Option<usize>,
     mcp_start_ms: Option<u64>,
+    functions_listed_ms: Option<u64>,
 }
 
 /// Reads a file.
@@ -305,6 +306,7 @@ impl LimitEntries {
             },
             mcp_bytes: wide("mcp_bytes", self.mcp_bytes, usual.mcp_bytes)?,
             mcp_start: time("mcp_start_ms", self.mcp_start_ms, usual.mcp_start)?,
+            functions_listed: time("functions_listed_ms", self.functions_listed_ms, usual.functions_listed)?,
         })
     }
 }

@@ -112,6 +112,8 @@ pub(crate) struct Limits {
     pub(crate) mcp_bytes: u64,
     /// For an MCP server to be there.
     pub(crate) mcp_start: Duration,
+    /// For the functions to be listed by a Harness that asks for them in the Turn.
+    pub(crate) functions_listed: Duration,
 }
 
 impl Limits {
@@ -152,6 +154,7 @@ impl Default for Limits {
             stream: StreamLimits::default(),
             mcp_bytes: 64 << 20,
             mcp_start: Duration::from_secs(10),
+            functions_listed: Duration::from_secs(2),
         }
     }
 }

@@ -64,6 +64,7 @@ fn usual(settings: &Settings, keeper: PathBuf) -> harness::Settings {
     usual.limits.interrupt = settings.limits.interrupt;
     usual.limits.start = settings.limits.harness_start;
     usual.limits.mcp_start = settings.limits.mcp_start;
+    usual.limits.functions_listed = settings.limits.functions_listed;
     usual.limits.settlement = settings.limits.settlement;
     usual
 }

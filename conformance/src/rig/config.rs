@@ -79,8 +79,13 @@ fn origin(base_url: &str) -> &str {
 }
 
 /// What a scenario says nothing about: it does not wait for Turns that run when the daemon stops, and a Harness has its time on a busy machine.
-const LIMITS: [(&str, u32); 4] =
-    [("drain_timeout_ms", 100), ("harness_probe_ms", 30_000), ("harness_start_ms", 45_000), ("mcp_start_ms", 30_000)];
+const LIMITS: [(&str, u32); 5] = [
+    ("drain_timeout_ms", 100),
+    ("functions_listed_ms", 30_000),
+    ("harness_probe_ms", 30_000),
+    ("harness_start_ms", 45_000),
+    ("mcp_start_ms", 30_000),
+];
 
 fn with_limits(more: &str) -> String {
     let unsaid = LIMITS.iter().filter(|(key, _)| !more.contains(key));

@@ -1,14 +1,12 @@
 //! Frames of the real opencode 1.18.33 (ids, paths and texts are shortened), and properties of how texts are told apart.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::*;
 use crate::{
     acp::{
-        profile::{Barrier, McpResult, Profile, SetUp, Slash, ToolReading},
+        profile::{Barrier, Listing, McpResult, Profile, SetUp, Slash, ToolReading},
         wire::Update,
     },
     function_server::RequestId,
@@ -83,8 +81,7 @@ fn profile() -> Profile {
         resumes: true,
         barrier: Barrier::None,
         call_timeout: None,
-        listed_within: Duration::ZERO,
-        lists_with_each_prompt: false,
+        listing: Listing::AtOpening,
         client_capabilities: "{}",
         needs: &[],
     }

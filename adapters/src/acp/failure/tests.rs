@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     acp::{
-        profile::{Barrier, Slash, ToolReading},
+        profile::{Barrier, Listing, Slash, ToolReading},
         wire::{METHOD_NOT_FOUND, Prompted},
     },
     harness::Secrets,
@@ -20,8 +20,7 @@ fn profile() -> Profile {
         resumes: false,
         barrier: Barrier::None,
         call_timeout: None,
-        listed_within: std::time::Duration::ZERO,
-        lists_with_each_prompt: false,
+        listing: Listing::AtOpening,
         client_capabilities: "{}",
         needs: &[],
     }

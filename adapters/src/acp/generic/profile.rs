@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     acp::{
-        profile::{Barrier, FUNCTIONS, McpResult, Profile, Slash, ToolReading},
+        profile::{Barrier, FUNCTIONS, Listing, McpResult, Profile, Slash, ToolReading},
         wire::ToolCall,
     },
     harness::Capability,
@@ -34,8 +34,7 @@ pub(super) fn profile(kind: &'static str) -> Profile {
         barrier: Barrier::None,
         // It has one, and does not say which.
         call_timeout: None,
-        listed_within: LISTED_WITHIN,
-        lists_with_each_prompt: true,
+        listing: Listing::InTurn(LISTED_WITHIN),
         client_capabilities: CLIENT_CAPABILITIES,
         needs: &[
             (Capability::FunctionTools, "/mcpCapabilities/http"),

@@ -121,14 +121,14 @@ pub(super) fn limits() -> Limits {
         reasoning_summaries: NONE,
         service_tiers: NONE,
         mcp: McpLimits {
-            transports: &[McpKind::Http],
+            transports: &[McpKind::Http, McpKind::Stdio],
             origins: &[McpOrigin::Environment],
             allowed_tools: &[],
             label_pattern: NAME_PATTERN,
             // With these a tool of a server could have the name of a native one.
             reserved_labels: &["apply", "plan"],
             refuses_expansions: false,
-            stdio_in_workspace: false,
+            stdio_in_workspace: true,
         },
         refuses_blank_messages: false,
         result_characters: Some(RESULT_CHARACTERS),

@@ -1,21 +1,16 @@
 //! How opencode speaks ACP: where it differs from other agents.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{config, declaration};
 use crate::{
     acp::{
-        profile::{Barrier, McpResult, Profile, Slash, ToolReading},
+        profile::{Barrier, Listing, McpResult, Profile, Slash, ToolReading},
         wire::ToolCall,
     },
     harness::Capability,
 };
-
-/// Its own limit for the list of a server's tools; later the tools are missing, and nothing says so.
-const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What is known of it.
 pub(super) fn profile(kind: &'static str) -> Profile {
@@ -33,9 +28,8 @@ pub(super) fn profile(kind: &'static str) -> Profile {
         barrier: Barrier::Model,
         // It tells what the last request of a Turn took, and not the Turn.
         call_timeout: Some(declaration::CALL_TIMEOUT),
-        listed_within: LISTED_WITHIN,
-        // `session/new` and `session/resume` wait for the list.
-        lists_with_each_prompt: false,
+        // `session/new` and `session/resume` wait for the list, up to 30 s; later the tools are missing, and nothing says so.
+        listing: Listing::AtOpening,
         client_capabilities: r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false}"#,
         needs: &[
             (Capability::FunctionTools, "/mcpCapabilities/http"),

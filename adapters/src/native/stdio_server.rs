@@ -1,21 +1,21 @@
-//! How a server that is a process is started: Claude Code would give it all of its own variables, the key of the model provider among them, so it
-//! starts the keeper's program in its place, which takes them away and then becomes the server (R-MCP-4). What the server is, is in variables
-//! with names of their own, which nobody but the keeper reads.
+//! How a Harness is told to start an MCP server that is a process: it would give it all of its own variables, the key of the model provider among them, so
+//! it starts the keeper's program in its place, which takes them away and then becomes the server (R-MCP-4). What the server is, is in variables with names of
+//! their own, which nobody but the keeper reads.
 
 use std::collections::BTreeMap;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::native::served;
+use super::served;
 
 /// The argument by which the keeper's program knows what it is to do.
-pub(super) use crate::native::served::MODE;
+pub(crate) use super::served::MODE;
 
 /// The variables by which the keeper's program is told of a server.
 ///
 /// # Errors
 /// A text for a person when a variable is not there.
-pub(super) fn environment(
+pub(crate) fn environment(
     label: &str,
     command: &str,
     args: &[String],
