@@ -1,5 +1,7 @@
 //! Native texts on their way out (R-EVT-5, R-SEC-6).
 
+use secrecy::{ExposeSecret as _, SecretString};
+
 use crate::harness::Secrets;
 
 /// The most characters of a native text that leave.
@@ -11,6 +13,9 @@ const BUBBLEWRAP_NOTICE: &str = "could not find bubblewrap on PATH";
 /// What stands for an answer of the provider that is not repeated.
 const BODY: &str = "[answer of the provider]";
 
+/// What stands for a secret.
+const HIDDEN: &str = "[key]";
+
 /// What stands for an address.
 const ADDRESS: &str = "[address]";
 
@@ -18,32 +23,44 @@ const ADDRESS: &str = "[address]";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cleaner {
     secrets: Secrets,
+    /// Secrets that the adapter itself has made.
+    own: Vec<SecretString>,
     /// Host and port of the model provider, which a Harness also names without a scheme; empty where it is not known.
     provider: String,
 }
 
 impl Cleaner {
     pub(crate) fn new(secrets: Secrets, provider: &str) -> Self {
-        Self { secrets, provider: authority(provider).to_owned() }
+        Self { secrets, own: Vec::new(), provider: authority(provider).to_owned() }
+    }
+
+    /// Cuts out one more secret from now on.
+    pub(crate) fn hide(&mut self, secret: SecretString) {
+        self.own.push(secret);
+    }
+
+    fn without_secrets(&self, text: &str) -> String {
+        let hidden = |text: String, secret: &SecretString| text.replace(secret.expose_secret(), HIDDEN);
+        self.own.iter().fold(self.secrets.cut(text), hidden)
     }
 
     pub(crate) fn clean(&self, text: &str) -> String {
-        bounded(&self.without_addresses(&without_body(self.secrets.cut(text).trim())))
+        bounded(&self.without_addresses(&without_body(self.without_secrets(text).trim())))
     }
 
     /// The text without secrets, whatever it is.
     pub(crate) fn cut(&self, text: &str) -> String {
-        self.secrets.cut(text)
+        self.without_secrets(text)
     }
 
     /// The text without secrets and addresses, as long as it is.
     pub(crate) fn cut_addresses(&self, text: &str) -> String {
-        self.without_addresses(&self.secrets.cut(text))
+        self.without_addresses(&self.without_secrets(text))
     }
 
     /// The same for what a process wrote to standard error: the last lines matter, and there is no body to cut.
     pub(crate) fn clean_tail(&self, text: &str) -> String {
-        let text = self.secrets.cut(text);
+        let text = self.without_secrets(text);
         let lines: Vec<&str> = text.lines().filter(|line| !line.contains(BUBBLEWRAP_NOTICE)).collect();
         let text = self.without_addresses(lines.join("\n").trim());
         let skipped = text.chars().count().saturating_sub(2 * TEXT);

@@ -1,19 +1,23 @@
 //! Agents behind ACP that misbehave: at the start, within a prompt, at its end, and when they are stopped. The faults are those of the double; what a real agent
 //! shows by itself is shown with opencode too.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
 use conformance::for_each_acp_agent;
-use conformance::mcode::{ExitAt, Faults, Leaves, Settles};
+use conformance::mcode::{self, ExitAt, Faults, Leaves, Settles};
 use conformance::rig::Harness;
-use conformance::rig::{Observed, Rig, Setup, refusal, scenario};
+use conformance::rig::{Observed, Rig, Setup, function, refusal, scenario};
 use proto::client::{Session, text_input};
 use proto::v1::event::Kind;
 use proto::v1::{self, CancelOutcome, EndCause, FailureCode, Reason, TurnStatus};
 use rustix::process::Signal;
 
-for_each_acp_agent!(an_agent_that_is_killed_in_a_prompt_fails_it_at_once_and_the_next_turn_goes_on);
+for_each_acp_agent!(
+    an_agent_that_is_killed_in_a_prompt_fails_it_at_once_and_the_next_turn_goes_on,
+    a_call_of_an_agent_that_is_killed_is_over_with_its_execution
+);
 
 /// Why a fault of the double is enough.
 const DOUBLE: &str = "no real agent does this when it is told to";
@@ -42,6 +46,31 @@ fn an_agent_that_is_killed_in_a_prompt_fails_it_at_once_and_the_next_turn_goes_o
     });
 }
 
+fn a_call_of_an_agent_that_is_killed_is_over_with_its_execution(harness: Harness) {
+    let rules = ["R-EVT-7", "R-FN-7", "R-FN-5"];
+    scenario("acp_killed_call", &rules, Setup::outer().of(harness), async |rig| {
+        rig.provider.script(
+            r#"[{"play": [{"calls": [{"name": "lookup", "call_id": "c1", "arguments": "{\"q\":\"x\"}"}]}]}]"#,
+        )?;
+        let session = rig.session().await?;
+        let functions = vec![function("lookup", r#"{"type":"object","properties":{"q":{"type":"string"}}}"#)];
+        let mut events = rig.start_turn(&session, rig.configuration(functions), "t-1", "look").await?;
+        let mut seen = Observed::default();
+        let call = seen.call(&mut events).await?;
+        rig.harness()?.signal(Signal::KILL)?;
+        let seen = seen.to_the_end(&mut events).await?;
+        let end = seen.end()?;
+        let code = end.failure.as_ref().map(v1::Failure::code);
+        assert_eq!((end.status(), code), (TurnStatus::Failed, Some(FailureCode::HarnessExited)), "{end:?}");
+        let told = seen.kinds().filter_map(|kind| match kind {
+            Kind::FunctionCallAbandoned(abandoned) => Some((abandoned.call_id.clone(), abandoned.reason())),
+            _ => None,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [(call.call_id, v1::AbandonReason::ExecutionLost)]);
+        Ok(())
+    });
+}
+
 /// The next Turn goes on with the same native history, in whatever process.
 async fn goes_on(rig: &Rig, session: &Session, answer: &str) -> anyhow::Result<()> {
     let native = session.turn("t-1").await?.native.context("it never began")?.session_id;
@@ -52,6 +81,36 @@ async fn goes_on(rig: &Rig, session: &Session, answer: &str) -> anyhow::Result<(
     assert_eq!(seen.messages(), [answer]);
     assert_eq!(seen.native_session()?, native);
     Ok(())
+}
+
+#[test]
+fn a_turn_that_is_cancelled_before_its_prompt_is_written_never_reaches_the_agent() {
+    let setup = Setup::double(Faults::default());
+    let setup = setup.only("the double holds back an answer until it is told to give it");
+    scenario("acp_cancel_before", &["R-CAN-1", "R-CAN-4"], setup, async |rig| {
+        let hold = rig.double().join("hold");
+        rig.set_faults(&Faults { hold_config: Some(hold.clone()), ..Faults::default() })?;
+        let session = rig.session().await?;
+        let ready = rig.prepare(&session, rig.configuration(Vec::new())).await?;
+        let pid = rig.harness()?.pid;
+        fs::write(&hold, "")?;
+        session.start(&ready, "t-1", text_input("think")).await?;
+        let mut events = session.turn_events("t-1");
+        session.cancel("t-1", Some(Duration::ZERO)).await?;
+        fs::remove_file(&hold)?;
+        let seen = Observed::default().to_the_end(&mut events).await?;
+        let end = seen.end()?;
+        assert_eq!((end.status(), end.cause()), (TurnStatus::Cancelled, EndCause::Requested), "{end:?}");
+        let read = String::from_utf8(mcode::received(&rig.double(), pid)?)?;
+        assert!(!read.contains("session/prompt"), "{read}");
+        assert_eq!(rig.provider.requests().len(), 0);
+        // The Session is as it was.
+        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["Here."]}}]}]"#)?;
+        let seen = rig.whole_turn(&session, "t-2", "now").await?;
+        seen.completed()?;
+        assert_eq!(seen.messages(), ["Here."]);
+        Ok(())
+    });
 }
 
 #[test]

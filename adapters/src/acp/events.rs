@@ -9,11 +9,11 @@ use serde_json::value::RawValue;
 
 use super::{
     functions::{self, Calls, Ended},
-    profile::{Agent, FUNCTIONS, McpResult},
+    profile::{Agent, FUNCTIONS, McpResult, prefix},
     wire::{Chunk, ToolCall},
 };
 use crate::harness::{
-    Configuration, FileEdit, FileEditKind, McpCall, ReasoningText, Report, Tool, ToolEnd, ToolStatus,
+    Configuration, FileEdit, FileEditKind, FunctionTool, McpCall, ReasoningText, Report, Tool, ToolEnd, ToolStatus,
 };
 
 /// The servers and functions of a Session by the names that the agent gives their tools.
@@ -34,13 +34,15 @@ enum Named<'a> {
 
 impl Names {
     pub(super) fn of(agent: &dyn Agent, configuration: &Configuration) -> Self {
-        let name = agent.profile().mcp_name;
-        let functions = configuration.functions.iter();
-        let functions = functions.map(|function| (name(FUNCTIONS, &function.name), function.name.clone())).collect();
-        let labels = configuration.mcp_servers.iter().map(|server| server.label.clone()).chain([FUNCTIONS.to_owned()]);
-        // What stands before the name of a tool, whatever that is.
-        let prefix = |label: &str| name(label, "x").strip_suffix('x').unwrap_or_default().to_owned();
-        let mut servers: Vec<_> = labels.map(|label| (prefix(&label), label)).collect();
+        let spellings = agent.profile().mcp_names;
+        let of_function = |function: &FunctionTool| {
+            spellings.iter().map(|name| (name(FUNCTIONS, &function.name), function.name.clone())).collect::<Vec<_>>()
+        };
+        let functions = configuration.functions.iter().flat_map(of_function).collect();
+        let labels = configuration.mcp_servers.iter().map(|server| &*server.label).chain([FUNCTIONS]);
+        let of_server =
+            |label: &str| spellings.iter().map(|name| (prefix(*name, label), label.to_owned())).collect::<Vec<_>>();
+        let mut servers: Vec<_> = labels.flat_map(of_server).collect();
         servers.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Self { functions, servers }
     }
@@ -66,9 +68,11 @@ pub(super) struct Items {
     names: Arc<Names>,
     /// The text that is open.
     text: Option<Text>,
-    /// Native ids of texts that were begun, with how often.
-    begun: BTreeMap<String, u32>,
+    /// Native ids of texts, with how often one was begun.
+    ids: BTreeMap<String, u32>,
     tools: BTreeMap<String, Running>,
+    /// There was something of the model, be it a thought.
+    begun: bool,
     /// There was something that the model said or did.
     shown: bool,
 }
@@ -108,7 +112,7 @@ struct Running {
 
 impl Items {
     pub(super) fn new(agent: Arc<dyn Agent>, names: Arc<Names>) -> Self {
-        Self { agent, names, text: None, begun: BTreeMap::new(), tools: BTreeMap::new(), shown: false }
+        Self { agent, names, text: None, ids: BTreeMap::new(), tools: BTreeMap::new(), begun: false, shown: false }
     }
 
     /// The same, without any item.
@@ -119,6 +123,11 @@ impl Items {
     /// Whether nothing was said or done.
     pub(super) fn are_bare(&self) -> bool {
         !self.shown
+    }
+
+    /// Whether the model has begun: the prompt runs for certain.
+    pub(super) fn are_begun(&self) -> bool {
+        self.begun || self.shown
     }
 
     /// Something could not be read, and may have been a message.
@@ -135,11 +144,6 @@ impl Items {
     /// Whether a tool has not ended, be it a call or one that was not told yet.
     pub(super) fn are_unended(&self) -> bool {
         self.tools.values().any(|tool| !tool.ended)
-    }
-
-    /// How many tools are open.
-    pub(super) fn open_work(&self) -> usize {
-        self.tools.values().filter(|tool| tool.reported && !tool.ended).count()
     }
 
     pub(super) fn message(&mut self, chunk: &Chunk<'_>, out: &mut Vec<Report>) {
@@ -163,6 +167,7 @@ impl Items {
             });
             self.text = Some(Text { kind, native: native.map(str::to_owned), id, text: String::new() });
         }
+        self.begun = true;
         self.shown |= kind == Kind::Message;
         let Some(open) = &mut self.text else { return };
         open.text.push_str(text);
@@ -179,7 +184,7 @@ impl Items {
             Kind::Message => "message",
             Kind::Thought => "thought",
         });
-        let times = self.begun.entry(base.to_owned()).or_default();
+        let times = self.ids.entry(base.to_owned()).or_default();
         *times += 1;
         match (native, *times) {
             (Some(_), 1) => base.to_owned(),
@@ -245,7 +250,7 @@ impl Items {
         if let Named::Function(function) = named {
             calls.told(id, function, tool.arguments.as_deref());
             let Some(went_well) = told.ended() else { return };
-            match calls.ended(id, went_well, result().as_ref(), stopped) {
+            match calls.ended(id, went_well, result().as_ref(), output(told).as_deref(), stopped) {
                 Ended::Call(reports) => out.extend(reports),
                 Ended::NoCall => {
                     let call =
@@ -254,7 +259,7 @@ impl Items {
                     out.push(Report::ToolStarted { id: id.to_owned(), tool: shown.clone() });
                     out.push(Report::ToolCompleted {
                         id: id.to_owned(),
-                        end: end(functions::status(went_well), shown, told),
+                        end: end(functions::status(went_well, stopped), shown, told),
                     });
                 }
             }

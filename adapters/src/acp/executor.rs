@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     events::{Items, Names},
     functions::Calls,
-    profile::{Agent, Barrier, Profile, Slash},
+    profile::{Agent, Listing, Profile, Slash},
     start,
     wire::{self, Text},
 };
@@ -88,6 +88,8 @@ enum Asked {
     Prompt,
     Steer,
     Standing,
+    /// Whether the agent lives, which has dropped this request for a function.
+    Lives(RequestId),
 }
 
 impl Conversation {
@@ -100,7 +102,7 @@ impl Conversation {
             prompt: Prompt::None,
             turn: String::new(),
             items: Items::new(Arc::clone(&agent), Arc::new(names)),
-            calls: Calls::new(agent.profile()),
+            calls: Calls::default(),
             functions,
             model,
             steered: None,
@@ -188,10 +190,7 @@ impl Native for Conversation {
 
     fn submit(owner: &mut Owner<Self>) {
         owner.native.prompt = Prompt::Behind;
-        match owner.native.barrier() {
-            Some((method, params)) => owner.ask_for(Asked::Barrier, method, &params, None),
-            None => owner.write_prompt(),
-        }
+        owner.ask_harmless(Asked::Barrier);
     }
 
     fn interrupt(owner: &mut Owner<Self>, _native: &str) {
@@ -222,10 +221,9 @@ impl Native for Conversation {
         None
     }
 
-    /// A request without an effect: that it is answered says that the agent lives.
+    /// That it is answered says that the agent lives.
     fn ask(owner: &mut Owner<Self>) {
-        let (method, params) = owner.native.barrier().unwrap_or_else(|| list(&owner.native.id));
-        owner.ask_for(Asked::Standing, method, &params, None);
+        owner.ask_harmless(Asked::Standing);
     }
 
     fn next_due(&self) -> Option<Instant> {
@@ -257,26 +255,6 @@ impl Native for Conversation {
 /// Said to who asks for a function when no Turn runs.
 const NO_TURN: &str = "no Turn is running";
 
-/// Parameters of a request without an effect.
-type Harmless = (&'static str, serde_json::Value);
-
-fn list(id: &str) -> Harmless {
-    ("session/list", serde_json::json!({ "sessionId": id }))
-}
-
-impl Conversation {
-    /// The ordered request that goes before a prompt, where there is one.
-    fn barrier(&self) -> Option<Harmless> {
-        match (self.profile().barrier, &self.model) {
-            (Barrier::Model, Some((option, value))) => Some((
-                "session/set_config_option",
-                serde_json::json!({ "sessionId": self.id, "configId": option, "value": value }),
-            )),
-            (Barrier::Model | Barrier::None, _) => None,
-        }
-    }
-}
-
 /// The blocks of an input. A text that begins with `/` is one for the model all the same (R-CTL-1).
 fn blocks(slash: Slash, parts: &[InputPart]) -> Vec<Text<'_>> {
     let mut blocks: Vec<_> = wire::texts(parts).map(Text::of).collect();
@@ -299,11 +277,16 @@ impl Owner<Conversation> {
         let native = &mut self.native;
         // ORDER: once a prompt may be read, its history is not to be replaced.
         if let Some(home) = native.unrecorded.take()
-            && let Err(error) = start::record(&home, &native.id)
+            && let Err(error) = start::record(native.agent.profile().kind, &home, &native.id)
         {
             tracing::error!(%error, "which conversation a Session has could not be written down; it cannot be gone on with");
         }
         native.prompt = Prompt::Running;
+        let in_turn = matches!(native.profile().listing, Listing::InTurn(_));
+        if let Some(functions) = native.functions.as_mut().filter(|_| in_turn) {
+            // It lists them again once it has left the server.
+            functions.listed = functions.server.is_listed();
+        }
         if native.is_unlisted() {
             native.listed_by = native.functions.as_ref().map(|functions| Instant::now() + functions.patience);
         }
@@ -312,11 +295,26 @@ impl Owner<Conversation> {
         self.ask_for(Asked::Prompt, "session/prompt", &wire::Prompt { session_id: &id, prompt }, None);
     }
 
+    /// Writes a request without an effect, which is answered in its order, so that what an earlier prompt left in the pipe is known as such by the answer (R-EVT-6): the model's
+    /// option with the value that it has, or else a list, which an agent that has none refuses.
+    fn ask_harmless(&mut self, what: Asked) {
+        let id = &self.native.id;
+        let (method, params) = match &self.native.model {
+            Some((option, value)) => (
+                "session/set_config_option",
+                serde_json::json!({ "sessionId": id, "configId": option, "value": value }),
+            ),
+            None => ("session/list", serde_json::json!({ "sessionId": id })),
+        };
+        self.ask_for(what, method, &params, None);
+    }
+
     /// Writes the next input that was added, where there is one and the agent can take it: the prompt must be known to run.
     fn steer_next(&mut self) {
         let Some(steer) = self.native.profile().steer else { return };
         let is_open = self.turn.as_ref().is_some_and(|turn| turn.is_open() && turn.has_started());
-        if !is_open || self.native.prompt != Prompt::Running || self.native.cancelled || self.native.items.are_bare() {
+        if !is_open || self.native.prompt != Prompt::Running || self.native.cancelled || !self.native.items.are_begun()
+        {
             return;
         }
         let Some(input) = self.inputs.next() else { return };

@@ -12,7 +12,7 @@ use crate::{
     native::rpc::RpcError,
 };
 
-/// The end by an answer; `bare` says that the model has said and done nothing.
+/// The end by an answer; `bare` says that the model has said and done nothing, whatever it thought.
 pub(super) fn end(profile: &Profile, reason: &str, bare: bool) -> NativeEnd {
     let failed = |code, message: String| NativeEnd::Failed { failure: failure(code, message), finish: None, at: None };
     match reason {
@@ -21,7 +21,7 @@ pub(super) fn end(profile: &Profile, reason: &str, bare: bool) -> NativeEnd {
         "end_turn" if bare => failed(
             FailureCode::ServerError,
             format!(
-                "{} ended the prompt without anything from its model, which it does when its provider failed",
+                "{} ended the prompt without a message or a tool of its model, as agents do whose provider has failed",
                 profile.name
             ),
         ),

@@ -4,11 +4,9 @@
 //! A request at the server has no id of the agent's. So the bridge makes the id of a call, and joins a request with a tool by the function's name and the arguments, in the order
 //! in which they come. Calls that are equal in both are told apart by what is shown of their results.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
-use super::profile::{McpResult, Profile};
+use super::profile::McpResult;
 use crate::{
     call::Phase,
     function_server::{Answer, RequestId},
@@ -18,16 +16,17 @@ use crate::{
 /// The native message that shows a result as taken over (R-FN-6).
 pub(super) const EVIDENCE: &str = "session/update";
 
+/// What an agent says, in some sentence, of a call that it has given up at its own limit.
+const TIMED_OUT: &str = "timed out";
+
 /// The calls of one Turn.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Calls {
     /// Makes ids unique over the Turns of a Session.
     turn: String,
     made: u32,
     calls: Vec<Call>,
     tools: Vec<Shown>,
-    /// The agent gives a call up by itself after some time.
-    gives_up: bool,
 }
 
 #[derive(Debug)]
@@ -59,12 +58,6 @@ pub(super) enum Ended {
 }
 
 impl Calls {
-    pub(super) fn new(profile: &Profile) -> Self {
-        // One that is as good as none is never what ends a call.
-        let gives_up = profile.call_timeout.is_some_and(|limit| limit < Duration::from_secs(24 * 60 * 60));
-        Self { turn: String::new(), made: 0, calls: Vec::new(), tools: Vec::new(), gives_up }
-    }
-
     /// Forgets everything of the last Turn.
     pub(super) fn begin(&mut self) {
         self.turn = uuid::Uuid::now_v7().simple().to_string();
@@ -115,8 +108,15 @@ impl Calls {
         }
     }
 
-    /// The agent shows that a tool of a function has ended, with this result where there is one; `stopped` says that we have cancelled the Turn.
-    pub(super) fn ended(&mut self, id: &str, went_well: bool, result: Option<&McpResult>, stopped: bool) -> Ended {
+    /// The agent shows that a tool of a function has ended, with this result or what it says in its place; `stopped` says that we have cancelled the Turn.
+    pub(super) fn ended(
+        &mut self,
+        id: &str,
+        went_well: bool,
+        result: Option<&McpResult>,
+        said: Option<&str>,
+        stopped: bool,
+    ) -> Ended {
         if !self.calls.iter().any(|call| call.tool.as_deref() == Some(id)) {
             // Its arguments were shown otherwise than they came: the function alone has to do, where it leaves no choice.
             let Some(name) = self.tools.iter().find(|tool| tool.id == id).map(|tool| tool.name.clone()) else {
@@ -131,7 +131,6 @@ impl Calls {
             }
         }
         self.join_as_shown(id, went_well, result);
-        let reason = self.reason(stopped);
         let Some(call) = self.calls.iter_mut().find(|call| call.tool.as_deref() == Some(id)) else {
             return Ended::NoCall;
         };
@@ -140,20 +139,22 @@ impl Calls {
         let given_up = !went_well && result.is_none() && matches!(call.phase, Phase::Answered { .. });
         if given_up || matches!(call.phase, Phase::Pending) {
             call.phase = Phase::Abandoned;
-            return Ended::Call(vec![Report::CallAbandoned { call_id, reason }]);
+            return Ended::Call(vec![Report::CallAbandoned { call_id, reason: reason(said, stopped) }]);
         }
         let success = succeeded(went_well, result);
         let applied = |answer: &Answer| result.is_some_and(|result| is_shown(answer, success, result));
         Ended::Call(call.phase.seen(&call_id, EVIDENCE, success, applied))
     }
 
-    /// Of calls that are equal in name and arguments, the one that was answered so is the one that has ended: nobody knows which of them is which tool.
+    /// Of calls that are equal in name and arguments, the one that was answered so is the one that has ended, or without a result the one that was given up: nobody knows which of
+    /// them is which tool.
     fn join_as_shown(&mut self, id: &str, went_well: bool, result: Option<&McpResult>) {
         let Some(held) = self.calls.iter().position(|call| call.tool.as_deref() == Some(id)) else { return };
         let success = succeeded(went_well, result);
         let shows = |call: &Call| match &call.phase {
             Phase::Answered { answer, .. } => result.is_some_and(|result| is_shown(answer, success, result)),
-            Phase::Pending | Phase::Applied { .. } | Phase::Abandoned => false,
+            Phase::Abandoned => result.is_none() && !went_well,
+            Phase::Pending | Phase::Applied { .. } => false,
         };
         if shows(&self.calls[held]) {
             return;
@@ -183,23 +184,30 @@ impl Calls {
         call.phase.written(&call_id)
     }
 
-    /// Who asked has given up.
-    pub(super) fn given_up(&mut self, request: RequestId, stopped: bool) -> Option<Report> {
-        let reason = self.reason(stopped);
+    /// Whether a request waits for its result.
+    pub(super) fn is_pending(&self, request: RequestId) -> bool {
+        self.calls.iter().any(|call| call.request == request && matches!(call.phase, Phase::Pending))
+    }
+
+    /// Who asked has given up, and said so or this.
+    pub(super) fn given_up(&mut self, request: RequestId, said: Option<&str>, stopped: bool) -> Option<Report> {
         let call = self.calls.iter_mut().find(|call| call.request == request)?;
         match call.phase {
             // What was answered may have been taken: the agent's own wire tells.
             Phase::Pending => {
                 call.phase = Phase::Abandoned;
-                Some(Report::CallAbandoned { call_id: call.call_id.clone(), reason })
+                Some(Report::CallAbandoned { call_id: call.call_id.clone(), reason: reason(said, stopped) })
             }
             Phase::Answered { .. } | Phase::Applied { .. } | Phase::Abandoned => None,
         }
     }
+}
 
-    /// Why a call is given up that has no result: by the agent's own limit, unless we have cancelled the Turn.
-    fn reason(&self, stopped: bool) -> AbandonReason {
-        if self.gives_up && !stopped { AbandonReason::NativeTimeout } else { AbandonReason::NativeCancelled }
+/// Why a call is given up that has no result: at the agent's own limit where it says so, unless we have cancelled the Turn. No agent has a field for it.
+fn reason(said: Option<&str>, stopped: bool) -> AbandonReason {
+    match said {
+        Some(said) if !stopped && said.contains(TIMED_OUT) => AbandonReason::NativeTimeout,
+        Some(_) | None => AbandonReason::NativeCancelled,
     }
 }
 
@@ -213,6 +221,7 @@ fn is_shown(answer: &Answer, success: bool, shown: &McpResult) -> bool {
     let texts: Vec<&str> = answer.parts.iter().filter_map(text).collect();
     success == answer.success
         && (shown.texts == texts
+            || (texts.is_empty() && shown.for_none)
             || (shown.texts.len() <= 1 && {
                 let shown = shown.texts.first().map_or("", |text| text.trim());
                 ["\n", "\n\n", ""].iter().any(|between| texts.join(between).trim() == shown)
@@ -227,8 +236,13 @@ fn text(part: &OutputPart) -> Option<&str> {
 }
 
 /// How a tool of a function ended that never came to the server.
-pub(super) fn status(went_well: bool) -> ToolStatus {
-    if went_well { ToolStatus::Completed } else { ToolStatus::Failed }
+pub(super) fn status(went_well: bool, stopped: bool) -> ToolStatus {
+    match (went_well, stopped) {
+        // What ends behind our cancel was stopped by it (R-EVT-9).
+        (_, true) => ToolStatus::Incomplete,
+        (true, false) => ToolStatus::Completed,
+        (false, false) => ToolStatus::Failed,
+    }
 }
 
 #[cfg(test)]
@@ -237,7 +251,7 @@ mod tests {
     use crate::harness::{FunctionOutput, Presence};
 
     fn calls() -> Calls {
-        Calls { turn: "t".into(), made: 0, calls: Vec::new(), tools: Vec::new(), gives_up: true }
+        Calls { turn: "t".into(), ..Calls::default() }
     }
 
     fn ask(calls: &mut Calls, request: u64, arguments: &str) -> String {
@@ -253,7 +267,7 @@ mod tests {
     }
 
     fn shown(text: &str) -> McpResult {
-        McpResult { json: "{}".into(), is_error: Some(false), texts: vec![text.into()], tool: None }
+        McpResult { json: "{}".into(), is_error: Some(false), texts: vec![text.into()], ..McpResult::default() }
     }
 
     fn reports(ended: Ended) -> Vec<Report> {
@@ -272,11 +286,11 @@ mod tests {
         let ids = [ask(&mut calls, 1, "{}"), ask(&mut calls, 2, "{}")];
         // The second tool ends first, with what the first call was answered.
         assert!(calls.answered(&ids[0], &text("one")).is_some());
-        let told = reports(calls.ended("b", true, Some(&shown("one")), false));
+        let told = reports(calls.ended("b", true, Some(&shown("one")), None, false));
         let applied = Report::AnswerApplied { call_id: ids[0].clone(), evidence: EVIDENCE, success: true };
         assert_eq!(told.last(), Some(&applied), "{told:?}");
         assert!(calls.answered(&ids[1], &text("two")).is_some());
-        let told = reports(calls.ended("a", true, Some(&shown("two")), false));
+        let told = reports(calls.ended("a", true, Some(&shown("two")), None, false));
         let applied = Report::AnswerApplied { call_id: ids[1].clone(), evidence: EVIDENCE, success: true };
         assert_eq!(told.last(), Some(&applied), "{told:?}");
     }
@@ -288,16 +302,50 @@ mod tests {
         let id = ask(&mut calls, 1, "{}");
         let abandoned = |call_id: &str, reason| Report::CallAbandoned { call_id: call_id.into(), reason };
         assert!(calls.answered(&id, &text("late")).is_some());
-        assert_eq!(calls.given_up(RequestId(1), false), None, "the agent's own wire tells");
+        assert_eq!(calls.given_up(RequestId(1), None, false), None, "the agent's own wire tells");
         assert_eq!(
-            reports(calls.ended("a", false, None, false)),
+            reports(calls.ended("a", false, None, Some("it timed out after 5 ms"), false)),
             [abandoned(&id, AbandonReason::NativeTimeout)],
             "no result was taken"
         );
         let id = ask(&mut calls, 2, r#"{"n":1}"#);
-        assert_eq!(calls.given_up(RequestId(2), true), Some(abandoned(&id, AbandonReason::NativeCancelled)));
-        assert_eq!(calls.given_up(RequestId(2), false), None, "once");
+        assert_eq!(
+            calls.given_up(RequestId(2), Some("timed out"), true),
+            Some(abandoned(&id, AbandonReason::NativeCancelled))
+        );
+        assert_eq!(calls.given_up(RequestId(2), None, false), None, "once");
         assert!(calls.answered(&id, &text("late")).is_none());
+    }
+
+    #[test]
+    fn of_equal_calls_the_one_that_was_given_up_has_failed() {
+        let mut calls = calls();
+        for id in ["a", "b"] {
+            calls.told(id, "f", Some("{}"));
+        }
+        let ids = [ask(&mut calls, 1, "{}"), ask(&mut calls, 2, "{}")];
+        let reason = AbandonReason::NativeTimeout;
+        let abandoned = Report::CallAbandoned { call_id: ids[1].clone(), reason };
+        assert_eq!(calls.given_up(RequestId(2), Some("Error: timed out"), false), Some(abandoned));
+        // It is shown as the other tool.
+        assert_eq!(reports(calls.ended("a", false, None, None, false)), []);
+        assert!(calls.answered(&ids[0], &text("one")).is_some(), "the other call still waits");
+        let told = reports(calls.ended("b", true, Some(&shown("one")), None, false));
+        assert!(matches!(told.last(), Some(Report::AnswerApplied { .. })), "{told:?}");
+    }
+
+    #[test]
+    fn a_failure_without_a_text_is_shown_as_what_the_agent_has_for_none() {
+        let mut calls = calls();
+        calls.told("a", "f", Some("{}"));
+        let id = ask(&mut calls, 1, "{}");
+        let nothing =
+            FunctionResult { success: false, error: Presence::Absent, output: Presence::Absent, disposition: None };
+        let (_, answer) = calls.answered(&id, &nothing).unwrap();
+        assert_eq!(answer.parts, []);
+        let shown = McpResult { is_error: Some(true), for_none: true, ..shown("It failed") };
+        let told = reports(calls.ended("a", false, Some(&shown), None, false));
+        assert!(matches!(told.last(), Some(Report::AnswerApplied { success: false, .. })), "{told:?}");
     }
 
     #[test]
@@ -306,9 +354,9 @@ mod tests {
         calls.told("a", "f", Some("{}"));
         let id = ask(&mut calls, 1, "{}");
         assert!(calls.answered(&id, &text("one")).is_some());
-        let told = reports(calls.ended("a", true, Some(&shown("other")), false));
+        let told = reports(calls.ended("a", true, Some(&shown("other")), None, false));
         assert_eq!(told.last(), Some(&Report::AnswerDiffers { call_id: id }), "{told:?}");
         calls.told("b", "f", Some("[]"));
-        assert!(matches!(calls.ended("b", false, None, false), Ended::NoCall));
+        assert!(matches!(calls.ended("b", false, None, None, false), Ended::NoCall));
     }
 }

@@ -16,7 +16,10 @@ use super::{
     profile::{Agent, Profile, SetUp},
 };
 use crate::{
-    harness::{BoxFuture, Configuration, Declaration, Launch, ModelProtocol, NotAdmitted, PrepareError, Settings},
+    admission::refused,
+    harness::{
+        BoxFuture, Configuration, Declaration, Launch, ModelProtocol, NotAdmitted, Placement, PrepareError, Settings,
+    },
     probe::{Found, Looks, on_path},
 };
 
@@ -87,6 +90,10 @@ impl Agent for Generic {
 
     fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted> {
         admission::check(&self.configured, declaration, configuration)
+    }
+
+    fn admit_key(&self, _declaration: &Declaration, _placement: &Placement) -> Result<(), NotAdmitted> {
+        Err(refused("placement", start::holds_none(&self.configured.shown())))
     }
 
     fn set_up<'a>(

@@ -1,6 +1,7 @@
 //! Agents that speak the Agent Client Protocol (ACP), version 1: the engine that is the same for all of them. What differs is a [`profile`].
 
 mod configured;
+pub(crate) mod declared;
 mod events;
 mod executor;
 mod failure;
@@ -16,13 +17,13 @@ use std::{path::Path, sync::Arc};
 use tokio_util::task::TaskTracker;
 
 use crate::harness::{
-    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Launch, NotAdmitted, PrepareError, Proof,
-    ProvedInputs, Resume, Settings,
+    BoxFuture, Configuration, Declaration, Executor, Harness, HistoryFault, Launch, NotAdmitted, Placement,
+    PrepareError, Proof, ProvedInputs, Resume, Settings,
 };
 
 pub use configured::{Configured, Known, Misconfigured};
 
-use profile::{Agent, FUNCTIONS};
+use profile::{Agent, FUNCTIONS, prefix};
 
 /// A Harness that is an agent behind ACP.
 #[derive(Debug)]
@@ -68,6 +69,10 @@ impl Harness for AcpHarness {
         self.agent.admit(declaration, configuration)
     }
 
+    fn admit_key(&self, declaration: &Declaration, placement: &Placement) -> Result<(), NotAdmitted> {
+        self.agent.admit_key(declaration, placement)
+    }
+
     fn built(&self) -> Option<crate::admission::built::Built> {
         Some(self.agent.built())
     }
@@ -78,14 +83,14 @@ impl Harness for AcpHarness {
     }
 
     fn function_of<'a>(&self, tool: &'a str) -> Option<&'a str> {
-        let name = (self.agent.profile().mcp_name)(FUNCTIONS, "x");
-        tool.strip_prefix(name.strip_suffix('x')?)
+        let spellings = self.agent.profile().mcp_names;
+        spellings.iter().find_map(|name| tool.strip_prefix(&*prefix(*name, FUNCTIONS)))
     }
 
     fn check_history(&self, home: &Path, resume: &Resume) -> BoxFuture<'_, Result<(), HistoryFault>> {
-        let (home, resume) = (home.to_owned(), resume.clone());
+        let (kind, home, resume) = (self.kind(), home.to_owned(), resume.clone());
         Box::pin(async move {
-            let checked = tokio::task::spawn_blocking(move || start::check_history(&home, &resume)).await;
+            let checked = tokio::task::spawn_blocking(move || start::check_history(kind, &home, &resume)).await;
             checked.unwrap_or(Err(HistoryFault::Corrupt))
         })
     }

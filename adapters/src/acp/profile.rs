@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::{
     acp::wire::ToolCall,
     admission::built::Built,
-    harness::{BoxFuture, Capability, Configuration, Declaration, Launch, NotAdmitted, PrepareError, Settings},
+    harness::{BoxFuture, Configuration, Declaration, Launch, NotAdmitted, Placement, PrepareError, Settings},
     native::environment::Environment,
     probe::Found,
 };
@@ -29,6 +29,12 @@ pub(crate) trait Agent: fmt::Debug + Send + Sync + 'static {
 
     /// Checks a configuration as [`Harness::admit`](crate::harness::Harness::admit) does.
     fn admit(&self, declaration: &Declaration, configuration: &Configuration) -> Result<(), NotAdmitted>;
+
+    /// Checks that it may hold a model key by itself, as [`Harness::admit_key`](crate::harness::Harness::admit_key) does.
+    fn admit_key(&self, declaration: &Declaration, placement: &Placement) -> Result<(), NotAdmitted> {
+        let _ = (declaration, placement);
+        Ok(())
+    }
 
     /// Writes the files of a Session's home (0600, folders 0700, under the user of the Harness), anew with each start, and says how the process is started. Nothing is
     /// started here.
@@ -68,8 +74,8 @@ pub(crate) struct Profile {
     pub(crate) name: &'static str,
     /// How a text that begins with `/` is kept from being taken for a command of the agent (a declared input rewrite, R-CTL-1).
     pub(crate) slash: Slash,
-    /// How the agent names the tools of MCP servers.
-    pub(crate) mcp_name: fn(server: &str, tool: &str) -> String,
+    /// How the agent may name the tools of MCP servers.
+    pub(crate) mcp_names: &'static [McpName],
     /// Where the name of a tool stands, what it does, and how its result reads.
     pub(crate) tools: ToolReading,
     /// The method that adds input to a prompt that runs, where there is one.
@@ -79,16 +85,18 @@ pub(crate) struct Profile {
     /// Whether the identity of a conversation that is gone on with is proved (R-PRE-4): by `session/resume` where the agent has it, else by `session/load`, whose replay is told to
     /// nobody.
     pub(crate) resumes: bool,
-    /// What is sent before each prompt, so that what an earlier prompt left in the pipe is known as such by its answer (R-EVT-6).
-    pub(crate) barrier: Barrier,
-    /// How long the agent waits for a call of an MCP tool before it gives it up by itself (R-FN-8).
-    pub(crate) call_timeout: Option<Duration>,
+    /// Codes by which it refuses a conversation that it does not know, beside ACP's own (R-PRE-4).
+    pub(crate) unknown_session: &'static [i64],
     /// When the tools of MCP servers are listed: functions that are not listed by then fail what waits for them, before a call is possible.
     pub(crate) listing: Listing,
-    /// Native tools that are not offered are seen in the request to the model provider only; this says which tools an agent may show at all under `none`.
-    pub(crate) client_capabilities: &'static str,
-    /// Capabilities that the answer to `initialize` must not lack, and what clears them: (capability, JSON pointer into `agentCapabilities`).
-    pub(crate) needs: &'static [(Capability, &'static str)],
+}
+
+/// The native name of a tool, by its server's label and its own name.
+pub(crate) type McpName = fn(server: &str, tool: &str) -> String;
+
+/// What stands before the name of a tool of this server, whatever that is.
+pub(crate) fn prefix(name: McpName, server: &str) -> String {
+    name(server, "x").strip_suffix('x').unwrap_or_default().to_owned()
 }
 
 /// How a text that begins with `/` reaches the model.
@@ -116,15 +124,6 @@ pub(crate) struct Steer {
     pub(crate) method: &'static str,
 }
 
-/// An ordered request without an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Barrier {
-    /// `session/set_config_option` of the model with the value that it has.
-    Model,
-    /// None: nothing comes behind the answer to a prompt, as far as is known.
-    None,
-}
-
 /// How tools are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolReading {
@@ -137,7 +136,7 @@ pub(crate) struct ToolReading {
 }
 
 /// A result of an MCP tool, as the agent shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct McpResult {
     /// The result as JSON text.
     pub(crate) json: String,
@@ -147,6 +146,8 @@ pub(crate) struct McpResult {
     pub(crate) texts: Vec<String>,
     /// The tool as its server calls it, where the agent says that.
     pub(crate) tool: Option<String>,
+    /// The texts are what the agent shows where the result had none.
+    pub(crate) for_none: bool,
 }
 
 /// Label of the bridge's own server of functions.

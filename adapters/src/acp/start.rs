@@ -2,6 +2,7 @@
 //! input is sent. Whatever fails ends the process before it is reported; a dropped preparation ends it as well, by dropping it.
 
 use std::{
+    borrow::Cow,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -17,14 +18,13 @@ use tokio_util::task::TaskTracker;
 use super::{
     events::Names,
     executor::{Conversation, Functions, Opened},
-    profile::{Agent, Barrier, FUNCTIONS, Listing, Profile, SetUp},
-    wire::{self, Http, McpEntry, Pair},
+    profile::{Agent, FUNCTIONS, Listing, Profile, SetUp},
+    wire::{self, Http, MCP_HTTP, McpEntry, NOT_FOUND, Pair},
 };
 use crate::{
     function_server::{Address, FunctionServer, Happening},
     harness::{
-        Capability, Executor, HistoryFault, Launch, McpKind, McpServer, McpTransport, Placement, PrepareError, Resume,
-        Settings,
+        Executor, HistoryFault, Launch, McpKind, McpServer, McpTransport, Placement, PrepareError, Resume, Settings,
     },
     native::{
         lock::LockError,
@@ -40,8 +40,6 @@ use crate::{
 const LOCK: &str = "acp.lock";
 /// What is known of the conversation of a Session.
 const RECORD: &str = "acp-session.json";
-/// The version of the protocol.
-const VERSION: u64 = 1;
 
 /// Prepares an Executor.
 pub(super) async fn prepare(
@@ -96,19 +94,19 @@ pub(super) async fn prepare(
         grace: settings.limits.term_grace,
         user: settings.user.clone(),
     };
-    let opening = Opening::start(profile.name, settings, &launch, process, |_| true)
+    let mut opening = Opening::start(profile.name, settings, &launch, process, |_| true)
         .await
         .map_err(|error| unstarted("spawn", error.to_string()))?;
+    if let Some(functions) = &functions {
+        opening.cleaner.hide(functions.server.address().bearer.clone());
+    }
     let mut talk = Talk { opening, next_id: 1, profile, functions, keeper: &settings.keeper };
     let (id, version) = match talk.open(&launch, &directory, &options).await {
         Ok(opened) => opened,
         Err((step, trouble)) => return Err(talk.opening.fail(step, trouble).await),
     };
     let Talk { opening, next_id, functions, .. } = talk;
-    let model = match profile.barrier {
-        Barrier::Model => options.into_iter().find(|(option, _)| option == "model"),
-        Barrier::None => None,
-    };
+    let model = options.into_iter().find(|(option, _)| option == "model");
     let names = Names::of(&**agent, &launch.configuration);
     // One without a prompt is no history: nobody is told its id (R-PRE-4).
     let unrecorded = launch.resume.is_none().then(|| launch.home.clone());
@@ -119,9 +117,11 @@ pub(super) async fn prepare(
     Ok(Executor { orders, reports, version, native_session_id: id, settings: native_settings, keeper })
 }
 
+/// Which conversation a home has, and of which Harness: all that speak ACP write such a record.
 #[derive(Deserialize, Serialize)]
-struct Record {
-    session: String,
+struct Record<'a> {
+    harness: Cow<'a, str>,
+    session: Cow<'a, str>,
 }
 
 fn record_path(home: &Path) -> PathBuf {
@@ -129,19 +129,20 @@ fn record_path(home: &Path) -> PathBuf {
 }
 
 /// Writes down which conversation the Session's home has.
-pub(super) fn record(home: &Path, id: &str) -> io::Result<()> {
-    let text = serde_json::to_string(&Record { session: id.to_owned() })?;
+pub(super) fn record(kind: &str, home: &Path, id: &str) -> io::Result<()> {
+    let text = serde_json::to_string(&Record { harness: kind.into(), session: id.into() })?;
     crate::native::user::write_own(&record_path(home), &text, None)
 }
 
 /// Whether the home has the conversation that is meant: by what the bridge wrote down, since the agent's own history is not read (R-PRE-4).
-pub(super) fn check_history(home: &Path, resume: &Resume) -> Result<(), HistoryFault> {
+pub(super) fn check_history(kind: &str, home: &Path, resume: &Resume) -> Result<(), HistoryFault> {
     let text = match std::fs::read_to_string(record_path(home)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(HistoryFault::Missing),
         Err(_) => return Err(HistoryFault::Corrupt),
     };
-    match serde_json::from_str::<Record>(&text) {
+    match serde_json::from_str::<Record<'_>>(&text) {
+        Ok(record) if record.harness != kind => Err(HistoryFault::Missing),
         Ok(record) if record.session == resume.native_session_id => Ok(()),
         Ok(_) => Err(HistoryFault::Foreign),
         Err(_) => Err(HistoryFault::Corrupt),
@@ -189,12 +190,11 @@ impl Talk<'_> {
     ) -> Result<(String, Option<String>), (Step, Trouble)> {
         let at = |step: Step| move |trouble: Trouble| (step, trouble);
         let initialized = self.initialize().await.map_err(at("initialize"))?;
-        if let Some(lacks) = lacks(self.profile, &initialized.agent_capabilities, launch) {
+        if let Some(lacks) = lacks(self.profile, &initialized, launch) {
             return Err(at("initialize")(Trouble::Unfit(lacks)));
         }
         let servers = self.servers(launch).map_err(at("mcp"))?;
-        let opened =
-            self.converse(launch, directory, &servers, &initialized.agent_capabilities).await.map_err(at("session"))?;
+        let opened = self.converse(launch, directory, &servers, &initialized).await.map_err(at("session"))?;
         let (id, mut standing) = opened;
         for (option, value) in options {
             standing = self.set(&id, option, value, standing).await.map_err(at("options"))?;
@@ -202,33 +202,13 @@ impl Talk<'_> {
         if self.profile.listing == Listing::AtOpening {
             self.await_functions().await.map_err(at("functions"))?;
         }
-        Ok((id, initialized.agent_info.and_then(|info| info.version)))
+        Ok((id, initialized.version().map(str::to_owned)))
     }
 
     async fn initialize(&mut self) -> Result<wire::Initialized, Trouble> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params<'a> {
-            protocol_version: u64,
-            client_capabilities: &'a RawValue,
-            client_info: Client,
-        }
-        #[derive(Serialize)]
-        struct Client {
-            name: &'static str,
-            version: &'static str,
-        }
-        let client_capabilities: &RawValue = serde_json::from_str(self.profile.client_capabilities)
-            .map_err(|error| Trouble::Unfit(format!("the profile is none: {error}")))?;
-        let client_info = Client { name: "runtime-bridge", version: env!("CARGO_PKG_VERSION") };
-        let params = Params { protocol_version: VERSION, client_capabilities, client_info };
-        let initialized: wire::Initialized = self.asked("initialize", &params).await?;
-        if initialized.protocol_version != VERSION {
-            return Err(Trouble::Unfit(format!(
-                "{} speaks version {} of ACP, and the bridge version {VERSION}",
-                self.profile.name, initialized.protocol_version
-            )));
-        }
+        let initialized: wire::Initialized = self.asked("initialize", &wire::initialize()).await?;
+        let name = self.profile.name;
+        initialized.fits().map_err(|why| Trouble::Unfit(format!("{name} does not fit: {why}")))?;
         Ok(initialized)
     }
 
@@ -274,7 +254,7 @@ impl Talk<'_> {
         launch: &Launch,
         cwd: &Path,
         mcp_servers: &[McpEntry],
-        told: &serde_json::Value,
+        told: &wire::Initialized,
     ) -> Result<(String, Vec<wire::ConfigOption>), Trouble> {
         let Some(resume) = &launch.resume else {
             let opened: wire::Opened =
@@ -285,16 +265,16 @@ impl Talk<'_> {
         };
         // Without a replay where the agent can.
         let methods = [("/sessionCapabilities/resume", "session/resume"), ("/loadSession", "session/load")];
-        let method = methods.into_iter().find(|(pointer, _)| is_there(told.pointer(pointer)));
+        let method = methods.into_iter().find(|(pointer, _)| told.can(pointer));
         let Some((_, method)) = method else {
             return Err(Trouble::Unfit(format!("{} does not say that it goes on with a session", self.profile.name)));
         };
         let id = &resume.native_session_id;
         let params = wire::Open { session_id: Some(id), cwd, mcp_servers };
+        let unknown = |code: i64| code == NOT_FOUND || self.profile.unknown_session.contains(&code);
         let answer = self.ask(method, &params).await.map_err(|refusal| match refusal {
-            // Whatever the code is: agents have several for a conversation that they do not know.
-            Refusal::By(error) => Trouble::NoHistory(HistoryFault::Missing, error.message),
-            Refusal::Other(trouble) => trouble,
+            Refusal::By(error) if unknown(error.code) => Trouble::NoHistory(HistoryFault::Missing, error.message),
+            refusal => refusal.into(),
         })?;
         // The answer need not name it; where it does, it is this one. It may be `null`.
         let opened: Option<wire::Opened> = read(&answer)?;
@@ -371,23 +351,13 @@ impl Talk<'_> {
 }
 
 /// What this launch needs and the agent says that it has not: else it would be without it, and nothing would say so.
-fn lacks(profile: &Profile, told: &serde_json::Value, launch: &Launch) -> Option<String> {
+fn lacks(profile: &Profile, told: &wire::Initialized, launch: &Launch) -> Option<String> {
     let configuration = &launch.configuration;
     let is_http = |server: &McpServer| server.transport.kind() == McpKind::Http;
-    let is_needed = |capability: &Capability| match capability {
-        Capability::FunctionTools => !configuration.functions.is_empty(),
-        Capability::McpHttpTools => configuration.mcp_servers.iter().any(is_http),
-        // Each of the others stands beside one of these.
-        _ => false,
-    };
-    let (capability, pointer) =
-        profile.needs.iter().find(|(capability, pointer)| is_needed(capability) && !is_there(told.pointer(pointer)))?;
-    Some(format!("{} does not say that it can do what {capability:?} needs (agentCapabilities{pointer})", profile.name))
-}
-
-/// A capability is told by `true` or by an object, which may be empty.
-fn is_there(told: Option<&serde_json::Value>) -> bool {
-    told.is_some_and(|told| !matches!(told, serde_json::Value::Null | serde_json::Value::Bool(false)))
+    let is_needed = !configuration.functions.is_empty() || configuration.mcp_servers.iter().any(is_http);
+    (is_needed && !told.can(MCP_HTTP)).then(|| {
+        format!("{} does not say that it connects to servers over HTTP (agentCapabilities{MCP_HTTP})", profile.name)
+    })
 }
 
 fn read<T: DeserializeOwned>(answer: &RawValue) -> Result<T, Trouble> {
@@ -408,26 +378,13 @@ mod tests {
         let home = std::env::current_exe().unwrap().with_file_name(format!("acp-start-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(&home).unwrap();
-        assert_eq!(check_history(&home, &resume("a")), Err(HistoryFault::Missing));
-        record(&home, "a").unwrap();
-        assert_eq!(check_history(&home, &resume("a")), Ok(()));
-        assert_eq!(check_history(&home, &resume("b")), Err(HistoryFault::Foreign));
+        assert_eq!(check_history("oc", &home, &resume("a")), Err(HistoryFault::Missing));
+        record("oc", &home, "a").unwrap();
+        assert_eq!(check_history("oc", &home, &resume("a")), Ok(()));
+        assert_eq!(check_history("oc", &home, &resume("b")), Err(HistoryFault::Foreign));
+        assert_eq!(check_history("other", &home, &resume("a")), Err(HistoryFault::Missing));
         std::fs::write(record_path(&home), "{\"session\":").unwrap();
-        assert_eq!(check_history(&home, &resume("a")), Err(HistoryFault::Corrupt));
+        assert_eq!(check_history("oc", &home, &resume("a")), Err(HistoryFault::Corrupt));
         std::fs::remove_dir_all(&home).unwrap();
-    }
-
-    #[test]
-    fn a_capability_is_told_by_true_or_by_an_object() {
-        let told = serde_json::json!({ "loadSession": true, "mcpCapabilities": { "http": false, "sse": null }, "sessionCapabilities": { "resume": {} } });
-        for (pointer, want) in [
-            ("/loadSession", true),
-            ("/sessionCapabilities/resume", true),
-            ("/sessionCapabilities/fork", false),
-            ("/mcpCapabilities/http", false),
-            ("/mcpCapabilities/sse", false),
-        ] {
-            assert_eq!(is_there(told.pointer(pointer)), want, "{pointer}");
-        }
     }
 }

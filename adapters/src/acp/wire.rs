@@ -17,6 +17,12 @@ pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 /// ACP: a login is asked for.
 pub(super) const AUTH_REQUIRED: i64 = -32000;
+/// ACP: there is no such thing, as a conversation.
+pub(super) const NOT_FOUND: i64 = -32002;
+/// The version of the protocol.
+const VERSION: u64 = 1;
+/// In `agentCapabilities`: servers over HTTP, which functions are too.
+pub(super) const MCP_HTTP: &str = "/mcpCapabilities/http";
 
 /// A request with one of our ids. ACP asks for the member `jsonrpc`.
 pub(super) fn request(id: u64, method: &str, params: &(impl Serialize + ?Sized)) -> Result<Bytes, EncodeError> {
@@ -92,18 +98,51 @@ pub(super) fn decline(id: &RawValue, method: &str) -> Result<Bytes, EncodeError>
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Initialized {
-    pub(super) protocol_version: u64,
+    protocol_version: u64,
     #[serde(default)]
-    pub(super) agent_capabilities: serde_json::Value,
+    agent_capabilities: serde_json::Value,
     #[serde(default)]
-    pub(super) agent_info: Option<AgentInfo>,
+    agent_info: Option<AgentInfo>,
+}
+
+impl Initialized {
+    /// Checks that it speaks the bridge's version.
+    ///
+    /// # Errors
+    /// What it speaks, for a person.
+    pub(super) fn fits(&self) -> Result<(), String> {
+        match self.protocol_version {
+            VERSION => Ok(()),
+            other => Err(format!("it speaks version {other} of ACP, and the bridge version {VERSION}")),
+        }
+    }
+
+    /// Whether it says that it can do what stands there in its capabilities: by `true`, or by an object, which may be empty.
+    pub(super) fn can(&self, pointer: &str) -> bool {
+        let told = self.agent_capabilities.pointer(pointer);
+        told.is_some_and(|told| !matches!(told, serde_json::Value::Null | serde_json::Value::Bool(false)))
+    }
+
+    /// The version that it says it has.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.agent_info.as_ref()?.version.as_deref()
+    }
+}
+
+/// The parameters of `initialize`. The bridge has nothing of what a client may have: an agent's tools are its own, and nobody is there to be asked (R-PLC-1).
+pub(super) fn initialize() -> impl Serialize {
+    serde_json::json!({
+        "protocolVersion": VERSION,
+        "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
+        "clientInfo": {"name": "runtime-bridge", "version": env!("CARGO_PKG_VERSION")},
+    })
 }
 
 /// What an agent says of itself.
 #[derive(Debug, Deserialize)]
-pub(super) struct AgentInfo {
+struct AgentInfo {
     #[serde(default)]
-    pub(super) version: Option<String>,
+    version: Option<String>,
 }
 
 /// A reference to a conversation.
@@ -339,5 +378,43 @@ impl ToolCall<'_> {
             Some("failed") => Some(false),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capability_is_told_by_true_or_by_an_object() {
+        let told = r#"{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"mcpCapabilities":{"http":false,"sse":null},
+            "sessionCapabilities":{"resume":{}}},"agentInfo":{"name":"a","version":"1.2"}}"#;
+        let told: Initialized = serde_json::from_str(told).unwrap();
+        assert_eq!((told.fits(), told.version()), (Ok(()), Some("1.2")));
+        for (pointer, want) in [
+            ("/loadSession", true),
+            ("/sessionCapabilities/resume", true),
+            ("/sessionCapabilities/fork", false),
+            (MCP_HTTP, false),
+            ("/mcpCapabilities/sse", false),
+        ] {
+            assert_eq!(told.can(pointer), want, "{pointer}");
+        }
+        let other: Initialized = serde_json::from_str(r#"{"protocolVersion":2}"#).unwrap();
+        assert!(other.fits().unwrap_err().contains("version 2") && other.version().is_none());
+    }
+
+    #[test]
+    fn a_server_is_told_with_every_member() {
+        let pair = |name: &str| Pair { name: name.into(), value: "v".into() };
+        let http =
+            McpEntry::Http { kind: Http::Http, name: "a".into(), url: "http://h".into(), headers: vec![pair("H")] };
+        let stdio = McpEntry::Stdio { name: "b".into(), command: "/k".into(), args: ["--serve"], env: vec![pair("E")] };
+        let want = concat!(
+            r#"[{"type":"http","name":"a","url":"http://h","headers":[{"name":"H","value":"v"}]},"#,
+            r#"{"name":"b","command":"/k","args":["--serve"],"env":[{"name":"E","value":"v"}]}]"#
+        );
+        assert_eq!(serde_json::to_string(&[&http, &stdio]).unwrap(), want);
+        assert!(!format!("{http:?} {stdio:?}").contains("value"));
     }
 }

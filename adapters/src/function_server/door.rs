@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode,
     header::{AUTHORIZATION, CONNECTION, WWW_AUTHENTICATE},
 };
 use http_body_util::{BodyExt as _, Empty, combinators::BoxBody};
@@ -42,7 +42,7 @@ use super::{
 };
 
 /// Names the MCP session of a request, and in the answer to `initialize` the one that begins.
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// LIMIT: connections that are open at once; the next ones wait. A Harness has one for each call, and one that stands.
 pub(super) const CONNECTIONS: usize = 256;
@@ -50,7 +50,7 @@ pub(super) const CONNECTIONS: usize = 256;
 pub(super) const BODY_BYTES: usize = 64 << 20;
 /// Longest head of a request in bytes.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
-/// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds no room with it.
+/// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds room for no longer.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
 /// How long a connection may be without a request, or take for the head of one. Longer than a Harness keeps one for later.
 const HEAD: Duration = Duration::from_secs(330);
@@ -63,6 +63,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(super) struct Door {
     path: SecretString,
     bearer: SecretString,
+    served: Served,
     service: StreamableHttpService<Served, LocalSessionManager>,
     manager: Arc<LocalSessionManager>,
     sessions: Sessions,
@@ -84,7 +85,13 @@ pub(super) struct Exchange {
 }
 
 impl Door {
-    pub(super) fn new(path: &str, bearer: SecretString, served: Served, stop: CancellationToken) -> Self {
+    pub(super) fn new(
+        path: &str,
+        bearer: SecretString,
+        served: Served,
+        sessions: Sessions,
+        stop: CancellationToken,
+    ) -> Self {
         let mut manager = LocalSessionManager::default();
         // A silent client is no reason to end a session and the calls in it, and neither is a slow one (R-FN-8).
         manager.session_config.keep_alive = None;
@@ -97,8 +104,9 @@ impl Door {
             .with_sse_keep_alive(Some(KEEP_ALIVE))
             .with_sse_retry(None);
         let manager = Arc::new(manager);
-        let service = StreamableHttpService::new(move || Ok(served.clone()), Arc::clone(&manager), config);
-        Self { path: format!("/{path}").into(), bearer, service, manager, sessions: Sessions::default() }
+        let of = served.clone();
+        let service = StreamableHttpService::new(move || Ok(of.of_session()), Arc::clone(&manager), config);
+        Self { path: format!("/{path}").into(), bearer, served, service, manager, sessions }
     }
 
     /// Answers a request. Nobody else is told anything, and nothing of his request is read.
@@ -122,14 +130,31 @@ impl Door {
         let ended = exchange.ended.clone();
         request.extensions_mut().insert(exchange);
         let begins = !request.headers().contains_key(SESSION);
+        let (method, of) = (request.method().clone(), session(request.headers()).map(str::to_owned));
         let response = self.service.handle(request).await;
+        let stands = match (method, of) {
+            (Method::GET, Some(id)) if response.status().is_success() => {
+                if self.sessions.back(&id) {
+                    self.served.are_listed().await;
+                }
+                Some(Stands { sessions: self.sessions.clone(), id })
+            }
+            (Method::DELETE, Some(id)) => {
+                self.sessions.leave(&id);
+                None
+            }
+            _ => None,
+        };
         if begins
             && let Some(surplus) = session(response.headers()).and_then(|id| self.sessions.begin(id))
             && let Err(error) = self.manager.close_session(&surplus.into()).await
         {
             tracing::debug!(%error, "an MCP session had ended before");
         }
-        response.map(|body| Watched { body, watch: Some(Watch { ended, _dropped: dropped, _within: within }) })
+        response.map(|body| Watched {
+            body,
+            watch: Some(Watch { ended, _dropped: dropped, _within: within, _stands: stands }),
+        })
     }
 
     /// Whether a request has the bearer, once.
@@ -141,7 +166,7 @@ impl Door {
     }
 }
 
-fn session(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn session(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION)?.to_str().ok()
 }
 
@@ -171,6 +196,20 @@ struct Watch {
     ended: CancellationToken,
     _dropped: DropGuard,
     _within: Option<Use>,
+    _stands: Option<Stands>,
+}
+
+/// The stream that a client keeps open. Without it the client has left.
+#[derive(Debug)]
+struct Stands {
+    sessions: Sessions,
+    id: String,
+}
+
+impl Drop for Stands {
+    fn drop(&mut self) {
+        self.sessions.leave(&self.id);
+    }
 }
 
 impl Body for Watched {

@@ -22,6 +22,7 @@ use tokio_util::{
 use crate::harness::{FunctionTool, OutputPart};
 use door::Door;
 use served::Served;
+use sessions::Sessions;
 
 mod door;
 mod served;
@@ -39,6 +40,7 @@ const SECRET_BYTES: usize = 24;
 pub(crate) struct FunctionServer {
     address: Address,
     open: Arc<Open>,
+    sessions: Sessions,
     _stop: DropGuard,
 }
 
@@ -66,11 +68,22 @@ pub(crate) enum Happening {
         /// The request.
         request: RequestId,
     },
-    /// Who asked has given up: by `notifications/cancelled`, or by ending the request.
+    /// Who asked has given up.
     GivenUp {
         /// The request.
         request: RequestId,
+        /// How that is known.
+        how: Gone,
     },
+}
+
+/// How it is known that who asked has given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// By `notifications/cancelled`, with the reason in it.
+    Told(Option<String>),
+    /// The request was ended; its client may be gone.
+    Dropped,
 }
 
 /// How a Harness comes to a server.
@@ -102,10 +115,17 @@ impl FunctionServer {
         let address = Address { url: format!("http://{}/{path}", listener.local_addr()?), bearer: bearer.clone() };
         let (happenings, happened) = mpsc::channel(HAPPENINGS);
         let (open, stop) = (Arc::new(Open::default()), CancellationToken::new());
-        let served = Served::new(functions, happenings, Arc::clone(&open), tasks.clone(), stop.clone())?;
-        let door = Door::new(&path, bearer, served, stop.clone());
+        let sessions = Sessions::default();
+        let served =
+            Served::new(functions, sessions.clone(), happenings, Arc::clone(&open), tasks.clone(), stop.clone())?;
+        let door = Door::new(&path, bearer, served, sessions.clone(), stop.clone());
         tasks.spawn(door::listen(listener, Arc::new(door), tasks.clone(), stop.clone()));
-        Ok((Self { address, open, _stop: stop.drop_guard() }, happened))
+        Ok((Self { address, open, sessions, _stop: stop.drop_guard() }, happened))
+    }
+
+    /// Whether a client that is there has listed the functions. One that has left lists them again when it comes back.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.sessions.are_listed()
     }
 
     /// Where it listens.

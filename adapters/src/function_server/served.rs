@@ -1,33 +1,52 @@
 //! The functions, and all that is said to the SDK. A request for one is followed by a task of its own, which outlives whatever the SDK drops.
 
-use std::{borrow::Cow, collections::BTreeSet, fmt, io, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
-        ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam, ContentBlock,
+        Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
+        ServerConfig, Tool,
     },
-    service::RequestContext,
+    service::{NotificationContext, RequestContext},
 };
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time,
+};
 use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
 
-use super::{Answer, Happening, Open, door::Exchange};
+use super::{
+    Answer, Gone, Happening, Open,
+    door::{Exchange, session},
+    sessions::Sessions,
+};
 use crate::harness::{FunctionTool, OutputPart};
 
 /// What the model reads where it asks for a function that is not declared.
 const UNDECLARED: &str = "No function of this name is declared; nothing was run.";
 
+/// How long the reason of a request that was cancelled may take behind the word that it was.
+const REASON: Duration = Duration::from_secs(1);
+
 /// The functions of one server, as each of its clients sees them.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     shared: Arc<Shared>,
+    /// The requests of one MCP session that are open: where the reason of a cancel goes.
+    open: Arc<Mutex<HashMap<rmcp::model::RequestId, oneshot::Sender<Option<String>>>>>,
     /// The SDK starts tasks of its own, each of which holds one of these: who waits for the tracker waits for them.
     _running: TaskTrackerToken,
 }
@@ -35,6 +54,7 @@ pub(super) struct Served {
 struct Shared {
     tools: Vec<Tool>,
     names: BTreeSet<String>,
+    sessions: Sessions,
     happenings: mpsc::Sender<Happening>,
     open: Arc<Open>,
     tasks: TaskTracker,
@@ -50,6 +70,7 @@ impl fmt::Debug for Shared {
 impl Served {
     pub(super) fn new(
         functions: &[FunctionTool],
+        sessions: Sessions,
         happenings: mpsc::Sender<Happening>,
         open: Arc<Open>,
         tasks: TaskTracker,
@@ -58,7 +79,22 @@ impl Served {
         let tools = functions.iter().map(tool).collect::<io::Result<_>>()?;
         let names = functions.iter().map(|function| function.name.clone()).collect();
         let _running = tasks.token();
-        Ok(Self { shared: Arc::new(Shared { tools, names, happenings, open, tasks, stop }), _running })
+        let shared = Arc::new(Shared { tools, names, sessions, happenings, open, tasks, stop });
+        Ok(Self { shared, open: Arc::default(), _running })
+    }
+
+    /// The same for another MCP session, whose ids are its own.
+    pub(super) fn of_session(&self) -> Self {
+        Self { open: Arc::default(), ..self.clone() }
+    }
+
+    /// A client is there that has listed the functions.
+    pub(super) async fn are_listed(&self) {
+        self.shared.happened(Happening::Listed).await;
+    }
+
+    fn requests(&self) -> MutexGuard<'_, HashMap<rmcp::model::RequestId, oneshot::Sender<Option<String>>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,8 +113,12 @@ impl ServerHandler for Served {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        let parts = context.extensions.get::<http::request::Parts>();
+        if let Some(id) = parts.and_then(|parts| session(&parts.headers)) {
+            self.shared.sessions.listed(id);
+        }
         self.shared.happened(Happening::Listed).await;
         Ok(ListToolsResult::with_all_items(self.shared.tools.clone()))
     }
@@ -97,11 +137,26 @@ impl ServerHandler for Served {
         };
         let arguments = Value::Object(call.arguments.unwrap_or_default()).to_string();
         let (give, answer) = oneshot::channel();
-        let asked = Asked { name: call.name.into_owned(), arguments, cancelled: context.ct, exchange, give };
-        self.shared.tasks.spawn(follow(Arc::clone(&self.shared), asked));
+        let (tell, why) = oneshot::channel();
+        self.requests().insert(context.id.clone(), tell);
+        let cancelled = Cancelled { token: context.ct, why };
+        let asked = Asked { name: call.name.into_owned(), arguments, cancelled, exchange, give };
+        let (followed, served) = (follow(Arc::clone(&self.shared), asked), self.clone());
+        self.shared.tasks.spawn(async move {
+            followed.await;
+            served.requests().remove(&context.id);
+        });
         // Nobody reads this error but a client that has given up, or one of a server that ends.
         let answer = answer.await.map_err(|_| ErrorData::internal_error("the request was ended", None))?;
         Ok(result(answer).into())
+    }
+
+    async fn on_cancelled(&self, cancelled: CancelledNotificationParam, _: NotificationContext<RoleServer>) {
+        let told = cancelled.request_id.and_then(|id| self.requests().remove(&id));
+        if let Some(tell) = told {
+            // One that is over needs no reason.
+            _ = tell.send(cancelled.reason);
+        }
     }
 }
 
@@ -120,25 +175,39 @@ impl Shared {
 struct Asked {
     name: String,
     arguments: String,
-    cancelled: CancellationToken,
+    cancelled: Cancelled,
     exchange: Exchange,
     give: oneshot::Sender<Answer>,
 }
 
+/// What tells that a client has given a request up.
+struct Cancelled {
+    /// By its word, or because the SDK has answered.
+    token: CancellationToken,
+    why: oneshot::Receiver<Option<String>>,
+}
+
+impl Cancelled {
+    /// Waits until the client has given up. Cancel safe.
+    async fn gone(&mut self, exchange: &Exchange) -> Gone {
+        tokio::select! {
+            biased;
+            () = self.token.cancelled() => {}
+            () = exchange.dropped.cancelled() => return Gone::Dropped,
+        }
+        let why = time::timeout(REASON, &mut self.why).await;
+        Gone::Told(why.ok().and_then(Result::ok).flatten())
+    }
+}
+
 /// Sees a request through, from the question to the end of its answer.
 async fn follow(shared: Arc<Shared>, asked: Asked) {
-    let Asked { name, arguments, cancelled, exchange, give } = asked;
-    let gone = async || {
-        tokio::select! {
-            () = cancelled.cancelled() => {}
-            () = exchange.dropped.cancelled() => {}
-        }
-    };
+    let Asked { name, arguments, mut cancelled, exchange, give } = asked;
     // CANCEL: a place that is not taken is given back.
     let place = tokio::select! {
         biased;
         () = shared.stop.cancelled() => return,
-        () = gone() => return,
+        _ = cancelled.gone(&exchange) => return,
         place = shared.happenings.reserve() => place,
     };
     // An owner that hears nothing any more answers nothing.
@@ -148,12 +217,15 @@ async fn follow(shared: Arc<Shared>, asked: Asked) {
     // ORDER: an answer that is there is given, though the request be cancelled at the same time.
     let answer = tokio::select! {
         biased;
-        answer = answer => answer.ok(),
-        () = shared.stop.cancelled() => None,
-        () = gone() => None,
+        answer = answer => answer.map_err(|_| Gone::Dropped),
+        () = shared.stop.cancelled() => Err(Gone::Dropped),
+        gone = cancelled.gone(&exchange) => Err(gone),
     };
     shared.open.remove(request);
-    let given = answer.is_some_and(|answer| give.send(answer).is_ok());
+    let (given, how) = match answer {
+        Ok(answer) => (give.send(answer).is_ok(), Gone::Dropped),
+        Err(gone) => (false, gone),
+    };
     // ORDER: what has ended was written, though it be dropped thereafter. The SDK cancels each request that it answers, so that says nothing here.
     let written = given
         && tokio::select! {
@@ -162,7 +234,7 @@ async fn follow(shared: Arc<Shared>, asked: Asked) {
             () = shared.stop.cancelled() => false,
             () = exchange.dropped.cancelled() => false,
         };
-    let happening = if written { Happening::Written { request } } else { Happening::GivenUp { request } };
+    let happening = if written { Happening::Written { request } } else { Happening::GivenUp { request, how } };
     shared.happened(happening).await;
 }
 

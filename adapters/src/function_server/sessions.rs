@@ -14,6 +14,10 @@ struct Session {
     id: String,
     /// Requests of it that are open.
     open: usize,
+    /// Its client has listed the functions, and has not left since.
+    listed: bool,
+    /// Its client has listed them once.
+    knows: bool,
 }
 
 /// A request in a session. It is over when this is dropped.
@@ -31,10 +35,37 @@ impl Sessions {
     /// One begins. Gives the one that is to end for it.
     pub(super) fn begin(&self, id: &str) -> Option<String> {
         let mut all = self.lock();
-        all.push(Session { id: id.to_owned(), open: 0 });
+        all.push(Session { id: id.to_owned(), open: 0, listed: false, knows: false });
         let others = all.len() - 1;
         let surplus = all[..others].iter().position(|session| session.open == 0);
         surplus.filter(|_| others >= SESSIONS).map(|at| all.remove(at).id)
+    }
+
+    /// The functions are listed in one of them.
+    pub(super) fn listed(&self, id: &str) {
+        if let Some(session) = self.lock().iter_mut().find(|session| session.id == id) {
+            (session.listed, session.knows) = (true, true);
+        }
+    }
+
+    /// Whether one is there in which they are listed.
+    pub(super) fn are_listed(&self) -> bool {
+        self.lock().iter().any(|session| session.listed)
+    }
+
+    /// The client of one leaves: its standing stream has ended, or it says so.
+    pub(super) fn leave(&self, id: &str) {
+        if let Some(session) = self.lock().iter_mut().find(|session| session.id == id) {
+            session.listed = false;
+        }
+    }
+
+    /// The client of one is back, with what it knew. True where the functions are listed by that.
+    pub(super) fn back(&self, id: &str) -> bool {
+        let mut all = self.lock();
+        let Some(session) = all.iter_mut().find(|session| session.id == id && session.knows) else { return false };
+        session.listed = true;
+        true
     }
 
     /// A request comes in one of them.

@@ -150,11 +150,15 @@ async fn written(happened: &mut mpsc::Receiver<Happening>, want: RequestId) {
     }
 }
 
-async fn given_up(happened: &mut mpsc::Receiver<Happening>, want: RequestId) {
+async fn given_up(happened: &mut mpsc::Receiver<Happening>, want: RequestId) -> Gone {
     match happened.recv().await {
-        Some(Happening::GivenUp { request, .. }) if request == want => {}
+        Some(Happening::GivenUp { request, how }) if request == want => how,
         other => panic!("{other:?}"),
     }
+}
+
+async fn listed(happened: &mut mpsc::Receiver<Happening>) {
+    assert!(matches!(happened.recv().await, Some(Happening::Listed)));
 }
 
 #[tokio::test]
@@ -221,7 +225,7 @@ async fn a_cancelled_request_is_given_up() {
     let params = json!({"requestId": 7, "reason": "the limit"});
     let cancel = client.post(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
     assert_eq!(Reply::read(cancel).await.status, 202);
-    given_up(&mut happened, request).await;
+    assert_eq!(given_up(&mut happened, request).await, Gone::Told(Some("the limit".into())));
     server.answer(request, Answer { success: true, parts: text("late") });
     // The stream ends, and nothing came by it.
     assert!(Reply::read(call).await.messages().is_empty());
@@ -236,11 +240,41 @@ async fn a_dropped_request_is_given_up_and_the_others_go_on() {
     let goes = client.call(2, "any", json!({})).await;
     let (second, ..) = asked(&mut happened).await;
     drop(goes);
-    given_up(&mut happened, second).await;
+    assert_eq!(given_up(&mut happened, second).await, Gone::Dropped);
     server.answer(second, Answer { success: true, parts: text("late") });
     server.answer(first, Answer { success: true, parts: text("in time") });
     written(&mut happened, first).await;
     assert_eq!(Reply::read(stays).await.result()["content"][0]["text"], "in time");
+}
+
+#[tokio::test]
+async fn a_client_that_has_left_has_not_listed_the_functions() {
+    let (server, mut happened) = start(&TaskTracker::new()).await;
+    let client = Client::greeted(&server).await;
+    assert!(!server.is_listed());
+    client.request(1, "tools/list", json!({})).await;
+    listed(&mut happened).await;
+    assert!(server.is_listed());
+    // The stream that stands is dropped: it has left, and is back with a new one.
+    let mut stands = client.send("GET", 0, "").await;
+    let mut head = [0; 12];
+    stands.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    listed(&mut happened).await;
+    drop(stands);
+    while server.is_listed() {
+        tokio::task::yield_now().await;
+    }
+    let stands = client.send("GET", 0, "").await;
+    listed(&mut happened).await;
+    assert!(server.is_listed());
+    // Another one has listed nothing, and says nothing for it.
+    let other = Client::greeted(&server).await;
+    assert_eq!(Reply::read(client.send("DELETE", 0, "").await).await.status, 202);
+    assert!(!server.is_listed());
+    other.request(1, "tools/list", json!({})).await;
+    assert!(server.is_listed());
+    drop(stands);
 }
 
 #[tokio::test]

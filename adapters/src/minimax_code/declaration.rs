@@ -2,15 +2,13 @@
 
 use super::{KIND, Settings, names};
 use crate::{
-    admission::NAME_PATTERN,
+    acp::declared,
     harness::{
-        AcceptedValues, Availability,
         Capability::{
             EnvironmentNone, ExecutionControls, FunctionTools, HomeRemoval, LocalEnvironment, McpHttpBearerAuth,
             McpHttpTools, MessageObservation, ParallelFunctionCalls, SessionResume, Steering,
         },
-        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin,
-        ModelProtocol, Proved, Row, SearchLimits, TextVerbosity, WebSearchMode,
+        Declaration, JsonFidelity, Limits, McpKind, McpLimits, ModelProtocol, Row,
     },
     probe::Found,
 };
@@ -53,72 +51,27 @@ pub(super) const PROVED: &[Row] = &[
     (HomeRemoval, Some("acp_sessions::acp_nowhere"), Some("acp_sessions::acp_home")),
 ];
 
-/// The declaration for what was found on this machine. Whether its own sandbox holds was never shown, so it supports a workspace only where something around the bridge
-/// isolates it (R-PLC-1).
+/// The declaration for what was found on this machine.
 pub(super) fn declare(settings: &Settings, found: &Found) -> Declaration {
-    let Found { program, version, trouble } = found.clone();
-    let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
-    Declaration {
-        kind: KIND,
-        qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
-        version,
-        availability,
-        none: Proved::under_none(PROVED, settings),
-        workspace: match settings.isolation {
-            Isolation::Outer => Proved::on_a_workspace(PROVED, settings),
-            Isolation::Native => Vec::new(),
-        },
-        limits: limits(),
-        switched_off: SWITCHED_OFF.to_vec(),
-        isolation: settings.isolation,
-        trust_workspace: settings.trust_workspace,
-        program,
-    }
+    declared::declaration(KIND, QUALIFIED, (PROVED, SWITCHED_OFF), limits(), settings, found)
 }
 
 /// Native limits, whatever was found.
 pub(super) fn limits() -> Limits {
-    const NONE: AcceptedValues = AcceptedValues { values: &[], by_model: false };
+    let protocols = vec![ModelProtocol::Messages, ModelProtocol::Responses, ModelProtocol::ChatCompletions];
+    let common = declared::limits(protocols, names::FUNCTION_BYTES);
     Limits {
-        function_names: FunctionNames {
-            pattern: NAME_PATTERN,
-            max_bytes: names::FUNCTION_BYTES,
-            reserved: &[],
-            reserved_prefixes: &[],
-        },
-        model_protocols: vec![ModelProtocol::Messages, ModelProtocol::Responses, ModelProtocol::ChatCompletions],
-        needs_token_limits: true,
-        argument_fidelity: JsonFidelity::Binary64,
         schema_fidelity: JsonFidelity::Value,
-        integer_64: false,
         native_call_timeout: Some(CALL_TIMEOUT),
-        binary64: false,
-        description_characters: None,
-        failed_result_images: false,
-        // Its own search needs an account of its maker, which a provider of one's own does not give. A resolved control always has a size.
-        web_search: SearchLimits {
-            modes: &[WebSearchMode::Disabled],
-            context_sizes: &[ContextSize::Medium],
-            domains: false,
-            location: false,
-        },
-        programmatic_tool_calling: &[false],
-        text_verbosities: &[TextVerbosity::Medium],
-        reasoning_efforts: NONE,
-        reasoning_summaries: NONE,
-        service_tiers: NONE,
         mcp: McpLimits {
+            // A process it would start in the home of the Session.
             transports: &[McpKind::Http],
-            origins: &[McpOrigin::Environment],
-            allowed_tools: &[],
-            label_pattern: NAME_PATTERN,
             reserved_labels: &["oac_workspace"],
-            refuses_expansions: false,
             stdio_in_workspace: false,
+            ..common.mcp
         },
-        refuses_blank_messages: true,
-        result_characters: None,
         input_rewrites: REWRITES.to_vec(),
+        ..common
     }
 }
 
@@ -127,7 +80,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::harness::Capability;
+    use crate::harness::{Availability, Capability, Isolation};
 
     fn declared(isolation: Isolation, version: &str, trouble: Option<&str>) -> Declaration {
         let settings = Settings::new(PathBuf::from("/keeper"), isolation);

@@ -5,13 +5,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{KIND, declaration, names};
-use crate::{
-    acp::{
-        profile::{Barrier, Listing, McpResult, Profile, Slash, Steer, ToolReading},
-        wire::ToolCall,
-    },
-    harness::Capability,
+use super::{KIND, names};
+use crate::acp::{
+    profile::{Listing, McpResult, Profile, Slash, Steer, ToolReading},
+    wire::ToolCall,
 };
 
 /// Its own limit for the discovery of a server behind HTTP; later the tools are missing in the Turn, and nothing says so.
@@ -23,25 +20,14 @@ pub(super) fn profile() -> Profile {
         kind: KIND,
         name: "mcode",
         slash: Slash::EmptyBlock,
-        mcp_name: names::tool,
+        mcp_names: &[names::tool],
         tools: ToolReading { name, command, mcp_result },
         steer: Some(Steer { method: "mcode/session/steer" }),
         // That the prompt was cancelled says nothing of the processes that it has started.
         reusable_after_cancel: false,
         resumes: true,
-        // It is answered behind everything that an earlier prompt has left.
-        barrier: Barrier::Model,
-        // Its `usage_update` is how full the context is, and not what a Turn took.
-        call_timeout: Some(declaration::CALL_TIMEOUT),
+        unknown_session: &[],
         listing: Listing::InTurn(LISTED_WITHIN),
-        // Its tools are its own; without forms its questions are dismissed or come as permissions, which are declined (R-PLC-1).
-        client_capabilities: r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false}"#,
-        needs: &[
-            (Capability::FunctionTools, "/mcpCapabilities/http"),
-            (Capability::ParallelFunctionCalls, "/mcpCapabilities/http"),
-            (Capability::McpHttpTools, "/mcpCapabilities/http"),
-            (Capability::McpHttpBearerAuth, "/mcpCapabilities/http"),
-        ],
     }
 }
 
@@ -98,6 +84,7 @@ fn mcp_result(call: &ToolCall<'_>) -> Option<McpResult> {
         is_error: result.is_error.or(details.is_error),
         texts: texts.collect(),
         tool: details.tool,
+        for_none: false,
     })
 }
 
@@ -120,7 +107,13 @@ mod tests {
         let texts = vec!["Echo: ok".to_owned(), String::new()];
         assert_eq!(
             told(&whole),
-            Some(McpResult { json: mcp.to_owned(), is_error: Some(true), texts, tool: Some("t".into()) })
+            Some(McpResult {
+                json: mcp.to_owned(),
+                is_error: Some(true),
+                texts,
+                tool: Some("t".into()),
+                for_none: false
+            })
         );
         // The server says nothing of it, and MiniMax Code does.
         let told_of = told(r#"{"details":{"is_error":true,"mcp":{"content":[]}}}"#).unwrap();
@@ -144,10 +137,5 @@ mod tests {
         assert_eq!(command("bash", &bash).as_deref(), Some("ls \"a b\""));
         assert_eq!(command("read", &bash), None);
         assert_eq!(command("bash", &arguments(r#"{"command":7}"#)), None);
-    }
-
-    #[test]
-    fn what_the_client_offers_is_json() {
-        assert!(serde_json::from_str::<serde_json::Value>(profile().client_capabilities).is_ok());
     }
 }

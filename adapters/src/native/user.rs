@@ -6,13 +6,17 @@ use std::{
     fs::{self, File},
     io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::Path,
+    path::{Component, Path},
     process::Stdio,
     time::Duration,
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, fstat, openat},
+    fs::{
+        AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, fstat, mkdirat, openat,
+        renameat, unlinkat,
+    },
+    io::Errno,
     process::{getegid, geteuid},
 };
 use tokio::{process::Command, time};
@@ -158,6 +162,49 @@ pub fn write_own(path: &Path, text: &str, user: Option<&User>) -> io::Result<()>
     fs::rename(fresh, path)
 }
 
+/// Makes private folders below one of a Harness, whose user may change what leads to them: no link on the way is followed (R-SEC-1).
+///
+/// # Errors
+/// What the system says, and where the path is none below.
+pub(crate) fn make_below(top: &Path, path: &Path, user: Option<&User>) -> io::Result<Folder> {
+    let mut folder = Folder::open(top)?;
+    for part in path.components() {
+        let Component::Normal(name) = part else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let made = match mkdirat(&folder.0, name, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(error) => return Err(error.into()),
+        };
+        folder = folder.folder(name)?;
+        if let Some(user) = user.filter(|_| made) {
+            fchown(&folder.0, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+        }
+    }
+    Ok(folder)
+}
+
+/// Writes a private file below a folder of a Harness in one piece, with the folders on the way, as [`make_below`] does.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn write_below(top: &Path, path: &Path, text: &str, user: Option<&User>) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let Folder(folder) = make_below(top, path.parent().unwrap_or(Path::new("")), user)?;
+    let fresh = Path::new(name).with_added_extension("new");
+    // What a start that broke off has left, or a link that somebody has planted.
+    match unlinkat(&folder, &fresh, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(&folder, &fresh, flags, Mode::RUSR | Mode::WUSR)?);
+    io::Write::write_all(&mut file, text.as_bytes())?;
+    if let Some(user) = user {
+        fchown(&file, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+    }
+    Ok(renameat(&folder, &fresh, &folder, name)?)
+}
+
 fn make_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -249,6 +296,34 @@ mod tests {
             assert_eq!(has(path).2, mode, "{}", path.display());
         }
         assert_eq!(has(&place.0.join("a")).2, 0o700);
+    }
+
+    #[test]
+    fn what_leads_to_a_file_of_a_harness_is_no_link() {
+        let place = Place::make("below");
+        let top = place.0.join("own");
+        make_own(&top, None).unwrap();
+        let file = Path::new("a/b/file");
+        write_below(&top, file, "one", None).unwrap();
+        make_below(&top, Path::new("a/empty"), None).unwrap();
+        write_below(&top, file, "two", None).unwrap();
+        assert_eq!(fs::read_to_string(top.join(file)).unwrap(), "two");
+        for (path, mode) in [("a", 0o700), ("a/b", 0o700), ("a/empty", 0o700), ("a/b/file", 0o600)] {
+            assert_eq!(has(&top.join(path)).2, mode, "{path}");
+        }
+        assert_eq!(fs::read_dir(top.join("a/b")).unwrap().count(), 1);
+        // Whoever owns the folder puts a link on the way, or in the place of the file.
+        fs::create_dir(place.0.join("elsewhere")).unwrap();
+        symlink(place.0.join("elsewhere"), top.join("link")).unwrap();
+        assert!(write_below(&top, Path::new("link/file"), "three", None).is_err());
+        assert!(make_below(&top, Path::new("a/../.."), None).is_err());
+        fs::remove_file(top.join(file)).unwrap();
+        for name in ["a/b/file", "a/b/file.new"] {
+            symlink(place.0.join("elsewhere/file"), top.join(name)).unwrap();
+        }
+        write_below(&top, file, "four", None).unwrap();
+        assert_eq!(fs::read_to_string(top.join(file)).unwrap(), "four");
+        assert_eq!(fs::read_dir(place.0.join("elsewhere")).unwrap().count(), 0);
     }
 
     #[test]

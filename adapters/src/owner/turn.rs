@@ -109,6 +109,11 @@ impl Turn {
         }
     }
 
+    /// Whether it was interrupted before its input was submitted.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        matches!(self.state, State::Submitting { interrupt: true, .. })
+    }
+
     /// Whether what the Harness tells belongs to the Turn: it has started, and its end is not known.
     pub(crate) fn is_told(&self) -> bool {
         let ended = match &self.state {

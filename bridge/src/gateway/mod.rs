@@ -54,7 +54,7 @@ pub(crate) const PLACEHOLDER: &str = "runtime-bridge-placeholder";
 /// Connections that may be open at once, or half as many as the daemon may have open files where that is less; the next ones wait. A Harness has a few, and
 /// one for each MCP server that stays open.
 const CONNECTIONS: usize = 8192;
-/// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds no room with it.
+/// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds room for no longer.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
 /// How long a connection may be without a request, or take for the head of one. Longer than a Harness keeps one for later.
 const HEAD: Duration = Duration::from_secs(330);

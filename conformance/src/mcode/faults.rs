@@ -1,6 +1,6 @@
 //! What the double does badly: `faults.json` beside the installed program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::Context;
@@ -21,6 +21,8 @@ pub struct Faults {
     pub exit_at: Option<ExitAt>,
     /// This method is never answered; nothing else is held up by it.
     pub mute_at: Option<String>,
+    /// `session/set_config_option` is not answered, and nothing behind it read, while this file is there.
+    pub hold_config: Option<PathBuf>,
     /// Standard input is read no more once this method was handled.
     pub deaf_after: Option<String>,
     /// The end of standard input is no reason to leave.

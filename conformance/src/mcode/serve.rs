@@ -25,6 +25,8 @@ const BURST: usize = 64 * 1024;
 
 /// How long Turns have to end when the client is gone.
 const LEAVING: Duration = Duration::from_secs(1);
+/// Between two looks whether an answer is still held back.
+const HELD: Duration = Duration::from_millis(2);
 
 /// What all sessions share.
 #[derive(Debug)]
@@ -223,7 +225,12 @@ impl Engine {
             "session/list" => Ok(session::list(self, params)),
             "session/close" => session::close(self, params),
             "session/set_mode" => session::set_mode(self, params).await,
-            "session/set_config_option" => session::set_option(self, params).await,
+            "session/set_config_option" => {
+                while self.faults.hold_config.as_ref().is_some_and(|held| held.exists()) {
+                    time::sleep(HELD).await;
+                }
+                session::set_option(self, params).await
+            }
             "session/prompt" => return prompt::prompt(self, id, params).await,
             "mcode/session/steer" => return prompt::steer(self, id, params).await,
             "session/activate" | "mcode/session/activate" => {

@@ -9,7 +9,7 @@ use crate::{
         failure::{self, failure as failure_of},
         wire::{self, INVALID_PARAMS, METHOD_NOT_FOUND, Prompted, Receipt, Update, Updated},
     },
-    function_server::Happening,
+    function_server::{Gone, Happening},
     harness::{FailureCode, InputRefusal, NativeEnd, Report, Standing},
     native::rpc::{self, Message, RpcError},
     owner::{Answer, Event, Native as _, Owner},
@@ -112,6 +112,11 @@ impl Owner<Conversation> {
             Asked::Barrier => {}
             Asked::Prompt => self.ended(outcome).await,
             Asked::Steer => self.steered(outcome).await,
+            Asked::Lives(request) => {
+                if let Some(report) = self.native.calls.given_up(request, None, self.native.cancelled) {
+                    self.emit(report).await;
+                }
+            }
             Asked::Standing => {
                 if self.quiet.answered() {
                     self.emit(Report::Standing(Standing::Active)).await;
@@ -122,7 +127,10 @@ impl Owner<Conversation> {
 
     /// Everything that an earlier prompt has left is read: what comes from here on is of this one.
     async fn passed(&mut self, outcome: Result<&RawValue, RpcError>) {
-        if let Err(error) = outcome {
+        // One that has no list says so in its order as well.
+        if let Err(error) = outcome
+            && self.native.model.is_some()
+        {
             self.native.spent = true;
             self.native.prompt = Prompt::None;
             let message = format!(
@@ -135,8 +143,10 @@ impl Owner<Conversation> {
             return self.feed(Event::Close).await;
         }
         // A Turn that is on its way to its end never reaches the agent (R-CAN-1).
-        if !self.turn.as_ref().is_some_and(crate::owner::Turn::is_open) {
-            return;
+        let Some(turn) = self.turn.as_ref().filter(|turn| turn.is_open()) else { return };
+        if turn.is_interrupted() {
+            self.native.prompt = Prompt::None;
+            return self.feed(Event::Prepared).await;
         }
         self.write_prompt();
         let native = self.native.turn.clone();
@@ -185,11 +195,11 @@ impl Owner<Conversation> {
         for report in reports {
             self.emit(report).await;
         }
-        let open_work = self.native.items.open_work();
         let retires = self.native.spent
             || self.native.items.are_unended()
             || (self.native.cancelled && !self.native.profile().reusable_after_cancel);
-        self.feed(Event::Completed { native, end, open_work }).await;
+        // Of a tool whose end it has not shown it shows none any more, and it goes with the process.
+        self.feed(Event::Completed { native, end, open_work: 0 }).await;
         if retires {
             // Nothing else proves that nothing of the prompt runs any more (R-CAN-2, R-CAN-3).
             self.feed(Event::Close).await;
@@ -272,8 +282,15 @@ impl Owner<Conversation> {
                     self.emit(report).await;
                 }
             }
-            Happening::GivenUp { request } => {
-                if let Some(report) = self.native.calls.given_up(request, self.native.cancelled) {
+            // One that is dropped may be so because the agent is gone, which its exit tells (R-FN-7).
+            Happening::GivenUp { request, how: Gone::Dropped } if !self.native.cancelled => {
+                if self.native.calls.is_pending(request) {
+                    self.ask_harmless(Asked::Lives(request));
+                }
+            }
+            Happening::GivenUp { request, how } => {
+                let said = if let Gone::Told(Some(why)) = &how { Some(&**why) } else { None };
+                if let Some(report) = self.native.calls.given_up(request, said, self.native.cancelled) {
                     self.emit(report).await;
                 }
             }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     acp::{
-        profile::{Barrier, Listing, Slash, ToolReading},
+        profile::{Listing, Slash, ToolReading},
         wire::{METHOD_NOT_FOUND, Prompted},
     },
     harness::Secrets,
@@ -13,16 +13,13 @@ fn profile() -> Profile {
         kind: "acp:test",
         name: "agent",
         slash: Slash::EmptyBlock,
-        mcp_name: |server, tool| format!("{server}_{tool}"),
+        mcp_names: &[|server, tool| format!("{server}_{tool}")],
         tools: ToolReading { name: |_| None, command: |_, _| None, mcp_result: |_| None },
         steer: None,
         reusable_after_cancel: false,
         resumes: false,
-        barrier: Barrier::None,
-        call_timeout: None,
+        unknown_session: &[],
         listing: Listing::AtOpening,
-        client_capabilities: "{}",
-        needs: &[],
     }
 }
 

@@ -2,7 +2,10 @@
 
 use super::{declaration, protocols};
 use crate::{
-    acp::configured::{Configured, Placeholder},
+    acp::{
+        configured::{Configured, Placeholder},
+        declared,
+    },
     admission::{self, NAME_PATTERN, Native, Taker, built::Built, refused},
     harness::{Configuration, Declaration, Isolation, ModelProtocol, NotAdmitted, Placement, Proved},
 };
@@ -92,5 +95,5 @@ fn native_tools(configuration: &Configuration) -> Result<(), NotAdmitted> {
             return Err(refused(format!("tools.mcp_servers[{index}].label"), message));
         }
     }
-    Ok(())
+    declared::labels_are_apart(configuration)
 }

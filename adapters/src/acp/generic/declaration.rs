@@ -2,16 +2,14 @@
 
 use super::{Said, needs_token_limits, protocols};
 use crate::{
-    acp::{configured::Configured, profile::FUNCTIONS},
-    admission::NAME_PATTERN,
+    acp::{configured::Configured, declared, profile::FUNCTIONS},
     harness::{
-        AcceptedValues, Availability,
+        Availability,
         Capability::{
             self, ExecutionControls, FunctionTools, HomeRemoval, LocalEnvironment, McpHttpBearerAuth, McpHttpTools,
             MessageObservation,
         },
-        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin,
-        Proved, Row, SearchLimits, Settings, TextVerbosity,
+        Declaration, Isolation, Limits, McpLimits, Proved, Row, SearchLimits, Settings,
     },
     probe::Found,
 };
@@ -24,16 +22,16 @@ pub(super) const FUNCTION_BYTES: usize = NAME_BYTES - FUNCTIONS.len() - "mcp____
 /// What the bridge adds to a message that the agent could take for a command.
 const REWRITES: &[(&str, &str)] = &[("before a first text that begins with /, behind white space or not", "\u{200b}")];
 
-/// Every capability that is declared where the agent says that it is there, with the scenario that showed it on an agent that says so. Without a workspace there is none:
+/// Every capability that is declared where the agent says that it is there, with the scenario that showed it with this profile, on an agent that says so. Without a workspace there is none:
 /// that an agent offers no tool of its own cannot be seen from what it says.
 pub(super) const PROVED: &[Row] = &[
-    (LocalEnvironment, None, Some("turns_tools::tool_exit_code")),
-    (FunctionTools, None, Some("acp_functions::acp_call")),
-    (MessageObservation, None, Some("acp_turns::acp_items")),
-    (McpHttpTools, None, Some("acp_mcp::acp_mcp")),
-    (McpHttpBearerAuth, None, Some("acp_mcp::acp_mcp")),
-    (ExecutionControls, None, Some("acp_controls::acp_controls_workspace")),
-    (HomeRemoval, None, Some("acp_sessions::acp_home")),
+    (LocalEnvironment, None, Some("acp_generic::acp_generic_tools")),
+    (FunctionTools, None, Some("acp_generic::acp_generic")),
+    (MessageObservation, None, Some("acp_generic::acp_generic")),
+    (McpHttpTools, None, Some("acp_generic::acp_generic_tools")),
+    (McpHttpBearerAuth, None, Some("acp_generic::acp_generic_tools")),
+    (ExecutionControls, None, Some("acp_generic::acp_generic_tools")),
+    (HomeRemoval, None, Some("acp_generic::acp_generic_tools")),
 ];
 
 /// The declaration for what was found on this machine. A workspace is supported only where something around the bridge isolates the agent, and the operator trusts what is in
@@ -72,41 +70,13 @@ fn needs_mcp(capability: Capability) -> bool {
 
 /// Limits, whatever was found.
 pub(super) fn limits(configured: &Configured) -> Limits {
-    const NONE: AcceptedValues = AcceptedValues { values: &[], by_model: false };
+    let common = declared::limits(protocols(configured), FUNCTION_BYTES);
     Limits {
-        function_names: FunctionNames {
-            pattern: NAME_PATTERN,
-            max_bytes: FUNCTION_BYTES,
-            reserved: &[],
-            reserved_prefixes: &[],
-        },
-        model_protocols: protocols(configured),
         needs_token_limits: needs_token_limits(configured),
-        argument_fidelity: JsonFidelity::Binary64,
-        schema_fidelity: JsonFidelity::LossySchema,
-        integer_64: false,
-        native_call_timeout: None,
-        binary64: false,
-        description_characters: None,
-        failed_result_images: false,
-        // Whether it searches is not known. A resolved control always has a size.
-        web_search: SearchLimits { modes: &[], context_sizes: &[ContextSize::Medium], domains: false, location: false },
-        programmatic_tool_calling: &[false],
-        text_verbosities: &[TextVerbosity::Medium],
-        reasoning_efforts: NONE,
-        reasoning_summaries: NONE,
-        service_tiers: NONE,
-        mcp: McpLimits {
-            transports: &[McpKind::Http, McpKind::Stdio],
-            origins: &[McpOrigin::Environment],
-            allowed_tools: &[],
-            label_pattern: NAME_PATTERN,
-            reserved_labels: &[FUNCTIONS],
-            refuses_expansions: true,
-            stdio_in_workspace: true,
-        },
-        refuses_blank_messages: true,
-        result_characters: None,
+        // Whether it searches is not known.
+        web_search: SearchLimits { modes: &[], ..common.web_search },
+        mcp: McpLimits { reserved_labels: &[FUNCTIONS], refuses_expansions: true, ..common.mcp },
         input_rewrites: REWRITES.to_vec(),
+        ..common
     }
 }

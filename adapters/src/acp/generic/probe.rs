@@ -9,7 +9,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    Said, profile,
+    Said,
     start::{Values, arguments, write},
 };
 use crate::{
@@ -27,8 +27,6 @@ use crate::{
 
 /// What it has between TERM and KILL.
 const GRACE: Duration = Duration::from_millis(200);
-/// The version of the protocol.
-const VERSION: u64 = 1;
 /// The longest line that it may say.
 const LINE: usize = 4 << 20;
 
@@ -71,14 +69,7 @@ pub(super) async fn ask(
 }
 
 async fn talk(process: &mut Process) -> Result<(Said, Option<String>), String> {
-    let offered: &serde_json::value::RawValue =
-        serde_json::from_str(profile::CLIENT_CAPABILITIES).map_err(|error| error.to_string())?;
-    let params = serde_json::json!({
-        "protocolVersion": VERSION,
-        "clientCapabilities": offered,
-        "clientInfo": {"name": "runtime-bridge", "version": env!("CARGO_PKG_VERSION")},
-    });
-    let request = wire::request(1, "initialize", &params).map_err(|error| error.to_string())?;
+    let request = wire::request(1, "initialize", &wire::initialize()).map_err(|error| error.to_string())?;
     let written = async {
         process.stdin.write_all(&request).await?;
         process.stdin.flush().await
@@ -99,11 +90,8 @@ async fn talk(process: &mut Process) -> Result<(Said, Option<String>), String> {
 pub(super) fn read(answer: &str) -> Result<(Said, Option<String>), String> {
     let told: wire::Initialized =
         serde_json::from_str(answer).map_err(|_| "its answer to initialize is none".to_owned())?;
-    if told.protocol_version != VERSION {
-        return Err(format!("it speaks version {} of ACP, and the bridge version {}", told.protocol_version, VERSION));
-    }
-    let mcp_http = told.agent_capabilities.pointer("/mcpCapabilities/http") == Some(&serde_json::Value::Bool(true));
-    Ok((Said { mcp_http }, told.agent_info.and_then(|info| info.version)))
+    told.fits()?;
+    Ok((Said { mcp_http: told.can(wire::MCP_HTTP) }, told.version().map(str::to_owned)))
 }
 
 #[cfg(test)]

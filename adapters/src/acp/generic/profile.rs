@@ -5,16 +5,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{
-    acp::{
-        profile::{Barrier, FUNCTIONS, Listing, McpResult, Profile, Slash, ToolReading},
-        wire::ToolCall,
-    },
-    harness::Capability,
+use crate::acp::{
+    profile::{Listing, McpResult, Profile, Slash, ToolReading},
+    wire::ToolCall,
 };
 
-/// Its tools are its own.
-pub(super) const CLIENT_CAPABILITIES: &str = r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false}"#;
 /// How long a prompt may take to list the functions. Agents wait for a slow list, or leave its tools out and say nothing.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -25,26 +20,18 @@ pub(super) fn profile(kind: &'static str) -> Profile {
         name: kind,
         // It keeps a text from being a command in each of those that were seen.
         slash: Slash::ZeroWidthSpace,
-        mcp_name: |server, tool| format!("mcp__{server}__{tool}"),
+        mcp_names: &[|server, tool| format!("mcp__{server}__{tool}"), |server, tool| format!("{server}_{tool}")],
         tools: ToolReading { name, command: |_, _| None, mcp_result },
         steer: None,
         reusable_after_cancel: false,
         // Some go on with a conversation that is another one's, so that it proves nothing.
         resumes: false,
-        barrier: Barrier::None,
-        // It has one, and does not say which.
-        call_timeout: None,
+        unknown_session: &[],
         listing: Listing::InTurn(LISTED_WITHIN),
-        client_capabilities: CLIENT_CAPABILITIES,
-        needs: &[
-            (Capability::FunctionTools, "/mcpCapabilities/http"),
-            (Capability::McpHttpTools, "/mcpCapabilities/http"),
-            (Capability::McpHttpBearerAuth, "/mcpCapabilities/http"),
-        ],
     }
 }
 
-/// The name, wherever the agent has put it. A function has one of two spellings, `mcp__functions__x` and `functions_x`, and is given the first.
+/// The name, wherever the agent has put it.
 fn name(call: &ToolCall<'_>) -> Option<String> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -62,9 +49,7 @@ fn name(call: &ToolCall<'_>) -> Option<String> {
     let meta: Meta = call.meta.and_then(|meta| serde_json::from_str(meta.get()).ok()).unwrap_or_default();
     let of_meta = meta.tool_name.or_else(|| meta.claude_code.and_then(|inner| inner.tool_name));
     let said = || call.name.as_ref().or(call.title.as_ref()).map(|name| name.clone().into_owned());
-    let name = of_meta.or_else(said)?;
-    let function = name.strip_prefix(FUNCTIONS).and_then(|rest| rest.strip_prefix('_'));
-    Some(function.map(|function| format!("mcp__{FUNCTIONS}__{function}")).unwrap_or(name))
+    of_meta.or_else(said)
 }
 
 /// What is shown of the result at the end of the call: its texts. The status says whether it was an error.
@@ -85,7 +70,7 @@ fn mcp_result(call: &ToolCall<'_>) -> Option<McpResult> {
     let content: &RawValue = call.content?;
     let shown: Vec<Shown> = serde_json::from_str(content.get()).ok()?;
     let texts = shown.into_iter().filter_map(|shown| shown.content?.text).collect();
-    Some(McpResult { json: content.get().to_owned(), is_error: Some(is_error), texts, tool: None })
+    Some(McpResult { json: content.get().to_owned(), is_error: Some(is_error), texts, ..McpResult::default() })
 }
 
 #[cfg(test)]
@@ -99,8 +84,7 @@ mod tests {
     #[test]
     fn names_are_found_where_agents_put_them() {
         for (told, want) in [
-            (r#"{"toolCallId":"1","title":"functions_echo"}"#, "mcp__functions__echo"),
-            (r#"{"toolCallId":"1","title":"mcp__functions__echo"}"#, "mcp__functions__echo"),
+            (r#"{"toolCallId":"1","title":"functions_echo"}"#, "functions_echo"),
             (
                 r#"{"toolCallId":"1","title":"Echo","_meta":{"toolName":"mcp__functions__echo"}}"#,
                 "mcp__functions__echo",
@@ -112,7 +96,8 @@ mod tests {
             assert_eq!(name(&call(told)).as_deref(), Some(want), "{told}");
         }
         assert_eq!(name(&call(r#"{"toolCallId":"1"}"#)), None);
-        assert_eq!((profile("x").mcp_name)("functions", "echo"), "mcp__functions__echo");
+        let names: Vec<_> = profile("x").mcp_names.iter().map(|name| name("functions", "echo")).collect();
+        assert_eq!(names, ["mcp__functions__echo", "functions_echo"]);
     }
 
     #[test]
@@ -123,10 +108,10 @@ mod tests {
             mcp_result(&call(&text))
         };
         let want = |is_error| {
-            Some(McpResult { json: content.to_owned(), is_error: Some(is_error), texts: vec!["a".into()], tool: None })
+            let json = content.to_owned();
+            Some(McpResult { json, is_error: Some(is_error), texts: vec!["a".into()], ..McpResult::default() })
         };
         assert_eq!((told("completed"), told("failed"), told("in_progress")), (want(false), want(true), None));
         assert_eq!(mcp_result(&call(r#"{"toolCallId":"1","status":"completed"}"#)), None);
-        assert!(serde_json::from_str::<serde_json::Value>(CLIENT_CAPABILITIES).is_ok());
     }
 }

@@ -89,15 +89,7 @@ pub(super) fn write(configured: &Configured, values: &Values<'_>, user: Option<&
     let files = values.files(configured)?;
     let written = || -> io::Result<()> {
         user::make_own(home, user)?;
-        for (path, text) in &files {
-            // Each folder is handed over by itself, from the top.
-            let mut folders: Vec<_> =
-                path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()).collect();
-            folders.reverse();
-            folders.into_iter().try_for_each(|folder| user::make_own(&home.join(folder), user))?;
-            user::write_own(&home.join(path), text, user)?;
-        }
-        Ok(())
+        files.iter().try_for_each(|(path, text)| user::write_below(home, path, text, user))
     };
     written().map_err(|error| format!("write its home: {error}"))
 }
@@ -105,6 +97,11 @@ pub(super) fn write(configured: &Configured, values: &Values<'_>, user: Option<&
 /// What stands behind the program.
 pub(super) fn arguments(configured: &Configured) -> Vec<OsString> {
     configured.command.iter().skip(1).map(OsString::from).collect()
+}
+
+/// What it loads from the workspace is not known, and would have a key or a bearer that it holds (R-PLC-1).
+pub(super) fn holds_none(name: &str) -> String {
+    format!("{name} is not run on a workspace with a key or a bearer of its own; use the gateway")
 }
 
 /// Writes the home and says how the process is started.
@@ -118,11 +115,7 @@ pub(super) async fn set_up(
     let program = found.program.clone().ok_or_else(|| unstarted("spawn", "no program was found".to_owned()))?;
     let configuration = &*launch.configuration;
     if launch.holds_key || !launch.mcp_bearers.is_empty() {
-        // What it loads from the workspace is not known, and would have them (R-PLC-1).
-        let name = configured.shown();
-        return Err(wrong(format!(
-            "{name} is not run on a workspace with a key or a bearer of its own; use the gateway"
-        )));
+        return Err(wrong(holds_none(&configured.shown())));
     }
     let Placement::Workspace { directory, .. } = &configuration.placement else {
         return Err(wrong("it runs on a workspace only".to_owned()));

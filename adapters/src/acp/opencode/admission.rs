@@ -2,7 +2,7 @@
 
 use super::{config, declaration};
 use crate::{
-    acp::profile::FUNCTIONS,
+    acp::declared,
     admission::{self, NAME_PATTERN, Native, Taker, built::Built, refused},
     harness::{Configuration, Declaration, Isolation, NotAdmitted, Placement, Proved},
 };
@@ -46,28 +46,14 @@ fn native_tools(configuration: &Configuration) -> Result<(), NotAdmitted> {
     for (index, function) in configuration.functions.iter().enumerate() {
         admission::name(index, &function.name, declaration::FUNCTION_BYTES, NAME_PATTERN)?;
     }
-    let servers = &configuration.mcp_servers;
-    for (index, server) in servers.iter().enumerate() {
+    for (index, server) in configuration.mcp_servers.iter().enumerate() {
         let label = &*server.label;
-        let field = || format!("tools.mcp_servers[{index}].label");
         if config::spelled(label) != label {
-            return Err(refused(field(), "is spelled in another way by opencode; it takes letters, digits, - and _"));
-        }
-        // A tool is named by its server's label, `_` and its own name: one label with its `_` must not begin another one's.
-        let functions = (!configuration.functions.is_empty()).then_some(FUNCTIONS);
-        let mut others = servers[..index].iter().map(|server| &*server.label).chain(functions);
-        if let Some(other) = others.find(|other| begins(other, label) || begins(label, other)) {
-            let message = format!(
-                "cannot be told from the label {other} in the names of tools, where _ stands between label and tool"
-            );
-            return Err(refused(field(), message));
+            let message = "is spelled in another way by opencode; it takes letters, digits, - and _";
+            return Err(refused(format!("tools.mcp_servers[{index}].label"), message));
         }
     }
-    Ok(())
-}
-
-fn begins(one: &str, other: &str) -> bool {
-    one == other || other.strip_prefix(one).is_some_and(|rest| rest.starts_with('_'))
+    declared::labels_are_apart(configuration)
 }
 
 #[cfg(test)]

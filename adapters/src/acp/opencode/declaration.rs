@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use crate::{
-    acp::profile::FUNCTIONS,
-    admission::NAME_PATTERN,
+    acp::{declared, profile::FUNCTIONS},
     harness::{
-        AcceptedValues, Availability,
         Capability::{
             EnvironmentNone, ExecutionControls, FunctionTools, HomeRemoval, LocalEnvironment, McpHttpBearerAuth,
             McpHttpTools, MessageObservation, ParallelFunctionCalls, SessionResume,
         },
-        ContextSize, Declaration, FunctionNames, Isolation, JsonFidelity, Limits, McpKind, McpLimits, McpOrigin,
-        ModelProtocol, Proved, Row, SearchLimits, Settings, TextVerbosity, WebSearchMode,
+        Declaration, Limits, McpLimits, ModelProtocol, Row, Settings,
     },
     probe::Found,
 };
@@ -67,72 +64,25 @@ pub(super) const PROVED: &[Row] = &[
     (HomeRemoval, Some("acp_sessions::acp_nowhere"), Some("acp_sessions::acp_home")),
 ];
 
-/// The declaration for what was found on this machine. It has no sandbox, so it supports a workspace only where something around the bridge isolates it (R-PLC-1).
+/// The declaration for what was found on this machine.
 pub(super) fn declare(kind: &'static str, settings: &Settings, found: &Found) -> Declaration {
-    let Found { program, version, trouble } = found.clone();
-    let availability = trouble.map_or(Availability::Available, |reason| Availability::Unavailable { reason });
-    Declaration {
-        kind,
-        qualified: availability == Availability::Available && version.as_deref() == Some(QUALIFIED),
-        version,
-        availability,
-        none: Proved::under_none(PROVED, settings),
-        workspace: match settings.isolation {
-            Isolation::Outer => Proved::on_a_workspace(PROVED, settings),
-            Isolation::Native => Vec::new(),
-        },
-        limits: limits(),
-        switched_off: SWITCHED_OFF.to_vec(),
-        isolation: settings.isolation,
-        trust_workspace: settings.trust_workspace,
-        program,
-    }
+    declared::declaration(kind, QUALIFIED, (PROVED, SWITCHED_OFF), limits(), settings, found)
 }
 
 /// Native limits, whatever was found.
 pub(super) fn limits() -> Limits {
-    const NONE: AcceptedValues = AcceptedValues { values: &[], by_model: false };
+    let common = declared::limits(vec![ModelProtocol::ChatCompletions], FUNCTION_BYTES);
     Limits {
-        function_names: FunctionNames {
-            pattern: NAME_PATTERN,
-            max_bytes: FUNCTION_BYTES,
-            reserved: &[],
-            reserved_prefixes: &[],
-        },
-        model_protocols: vec![ModelProtocol::ChatCompletions],
-        needs_token_limits: true,
-        argument_fidelity: JsonFidelity::Binary64,
-        schema_fidelity: JsonFidelity::LossySchema,
-        integer_64: false,
         native_call_timeout: Some(CALL_TIMEOUT),
-        binary64: false,
-        description_characters: None,
-        failed_result_images: false,
-        // Its own search is one of somebody else's service. A resolved control always has a size.
-        web_search: SearchLimits {
-            modes: &[WebSearchMode::Disabled],
-            context_sizes: &[ContextSize::Medium],
-            domains: false,
-            location: false,
-        },
-        programmatic_tool_calling: &[false],
-        text_verbosities: &[TextVerbosity::Medium],
-        reasoning_efforts: NONE,
-        reasoning_summaries: NONE,
-        service_tiers: NONE,
         mcp: McpLimits {
-            transports: &[McpKind::Http, McpKind::Stdio],
-            origins: &[McpOrigin::Environment],
-            allowed_tools: &[],
-            label_pattern: NAME_PATTERN,
             // With these a tool of a server could have the name of a native one.
             reserved_labels: &["apply", "plan"],
-            refuses_expansions: false,
-            stdio_in_workspace: true,
+            ..common.mcp
         },
         refuses_blank_messages: false,
         result_characters: Some(RESULT_CHARACTERS),
         input_rewrites: REWRITES.to_vec(),
+        ..common
     }
 }
 
@@ -141,7 +91,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::harness::Capability;
+    use crate::harness::{Availability, Capability, Isolation};
 
     fn declared(isolation: Isolation, version: &str, trouble: Option<&str>) -> Declaration {
         let settings = Settings::new(PathBuf::from("/keeper"), isolation);

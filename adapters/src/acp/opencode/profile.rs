@@ -3,14 +3,16 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{config, declaration};
-use crate::{
-    acp::{
-        profile::{Barrier, Listing, McpResult, Profile, Slash, ToolReading},
-        wire::ToolCall,
-    },
-    harness::Capability,
+use super::config;
+use crate::acp::{
+    profile::{Listing, McpResult, Profile, Slash, ToolReading},
+    wire::ToolCall,
 };
+
+/// JSON-RPC: something went wrong. It says so of a conversation that it does not know.
+const INTERNAL_ERROR: i64 = -32603;
+/// What it shows of a failure without a text.
+const NO_TEXT: &str = "MCP tool returned an error";
 
 /// What is known of it.
 pub(super) fn profile(kind: &'static str) -> Profile {
@@ -18,25 +20,16 @@ pub(super) fn profile(kind: &'static str) -> Profile {
         kind,
         name: "opencode",
         slash: Slash::ZeroWidthSpace,
-        mcp_name: tool,
+        mcp_names: &[tool],
         tools: ToolReading { name, command, mcp_result },
         steer: None,
         // That the prompt was cancelled says nothing of the processes that it has started.
         reusable_after_cancel: false,
         // It refuses an id that it does not know.
         resumes: true,
-        barrier: Barrier::Model,
-        // It tells what the last request of a Turn took, and not the Turn.
-        call_timeout: Some(declaration::CALL_TIMEOUT),
+        unknown_session: &[INTERNAL_ERROR],
         // `session/new` and `session/resume` wait for the list, up to 30 s; later the tools are missing, and nothing says so.
         listing: Listing::AtOpening,
-        client_capabilities: r#"{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false}"#,
-        needs: &[
-            (Capability::FunctionTools, "/mcpCapabilities/http"),
-            (Capability::ParallelFunctionCalls, "/mcpCapabilities/http"),
-            (Capability::McpHttpTools, "/mcpCapabilities/http"),
-            (Capability::McpHttpBearerAuth, "/mcpCapabilities/http"),
-        ],
     }
 }
 
@@ -83,7 +76,8 @@ fn mcp_result(call: &ToolCall<'_>) -> Option<McpResult> {
         (None, Some(error)) => (error, true),
         (Some(_), Some(_)) | (None, None) => return None,
     };
-    Some(McpResult { json: raw.to_owned(), is_error: Some(is_error), texts: vec![text], tool: None })
+    let for_none = is_error && text == NO_TEXT;
+    Some(McpResult { json: raw.to_owned(), is_error: Some(is_error), texts: vec![text], tool: None, for_none })
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub(super) async fn set_up(
     let program = found.program.clone().ok_or_else(missing)?;
     let configuration = &*launch.configuration;
     let (data, empty) = (data(&launch.home), launch.home.join("empty"));
-    let folder = data.join(config::FOLDER);
-    let files = config::files(configuration, &folder, launch.model_key.is_some())
+    let folder = Path::new(config::FOLDER);
+    let files = config::files(configuration, &data.join(folder), launch.model_key.is_some())
         .map_err(|why| unstarted("configuration", why))?;
     let directory = match &configuration.placement {
         Placement::Workspace { directory, .. } => {
@@ -45,11 +45,11 @@ pub(super) async fn set_up(
         }
         Placement::None => &*empty,
     };
-    let modules = folder.join(config::MODULES);
-    let above = data.join(".config");
     let written = async {
-        start::make_folders([&*data, &*above, &*folder, &*modules, &*empty], settings).await?;
-        files.iter().try_for_each(|(name, text)| user::write_own(&folder.join(name), text, settings.user.as_ref()))
+        start::make_folders([&*data, &*empty], settings).await?;
+        let user = settings.user.as_ref();
+        user::make_below(&data, &folder.join(config::MODULES), user)?;
+        files.iter().try_for_each(|(name, text)| user::write_below(&data, &folder.join(name), text, user))
     };
     written.await.map_err(|error| unstarted("spawn", format!("write the home of opencode: {error}")))?;
     Ok(SetUp {
