@@ -308,6 +308,9 @@ fn nobody_is_asked() {
         let session = rig.session().await?;
         let seen = rig.whole_turn(&session, "t-1", "do it").await?;
         assert!(seen.kinds().any(|kind| matches!(kind, Kind::Notice(_))), "{:?}", seen.story());
+        // The double tells the model what it was answered.
+        let asked = rig.provider.model_requests().pop().context("the model was asked nothing")?;
+        assert!(asked.body.contains("[question] answered: nothing"), "{}", asked.body);
         Ok(())
     });
 }

@@ -147,11 +147,31 @@ fn a_history_of_another_session_is_not_taken(harness: Harness) {
     scenario("acp_foreign_history", &["R-PRE-4"], setup, async |rig| {
         let one = rig.session().await?;
         rig.whole_turn(&one, "t-1", "hello").await?.completed()?;
+        let native = one.turn("t-1").await?.native.context("it never began")?.session_id;
         rig.daemon.terminate().await?;
         rig.daemon = Daemon::start(rig.place()).await?;
         let refused = rig.resume(&one, rig.configuration(Vec::new()), "ses_of_somebody_else").await;
-        refusal(refused, Reason::NativeHistoryUnavailable);
-        Ok(())
+        refusal(refused, Reason::NativeHistoryUnavailable).with("history", "foreign");
+        // What the home itself says of its conversation: that of somebody else, of another Harness, nothing that can be read, nothing.
+        let record = record(rig)?;
+        let text = fs::read_to_string(&record)?;
+        let cases = [
+            (Some(text.replace(&native, "ses_of_somebody_else")), "foreign"),
+            (Some(text.replace(harness.kind(), "another")), "missing"),
+            (Some(text[..text.len() / 2].to_owned()), "corrupt"),
+            (None, "missing"),
+        ];
+        for (case, why) in cases {
+            match &case {
+                Some(text) => fs::write(&record, text)?,
+                None => fs::remove_file(&record)?,
+            }
+            let refused = rig.resume(&one, rig.configuration(Vec::new()), &native).await;
+            refusal(refused, Reason::NativeHistoryUnavailable).with("history", why);
+        }
+        fs::write(&record, text)?;
+        let ready = rig.resume(&one, rig.configuration(Vec::new()), &native).await?;
+        rig.turn_with(&one, &ready, "t-2", "go on").await?.completed()
     });
 }
 
@@ -167,6 +187,13 @@ fn the_home_goes_with_a_release_that_asks_for_it(harness: Harness) {
         assert!(rig.workspace().join("kept").exists());
         Ok(())
     });
+}
+
+/// Where the home of the one Session says which conversation it has.
+fn record(rig: &Rig) -> anyhow::Result<std::path::PathBuf> {
+    let sessions = fs::read_dir(rig.place().state().join("sessions"))?;
+    let records = sessions.filter_map(Result::ok).map(|entry| entry.path().join("home/acp-session.json"));
+    records.into_iter().find(|path| path.exists()).context("no home has a record")
 }
 
 /// How many Sessions have a folder in the state of the daemon.
