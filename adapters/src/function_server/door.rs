@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    fmt, future,
+    fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -15,22 +15,12 @@ use http::{
     header::{AUTHORIZATION, CONNECTION, WWW_AUTHENTICATE},
 };
 use http_body_util::{BodyExt as _, Empty, combinators::BoxBody};
-use hyper::{
-    body::{Body, Frame, Incoming},
-    server::conn::http1,
-    service::service_fn,
-};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::body::{Body, Frame, Incoming};
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService,
     session::{SessionManager as _, local::LocalSessionManager},
 };
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{Notify, Semaphore},
-    time,
-};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -40,6 +30,7 @@ use super::{
     served::Served,
     sessions::{Sessions, Use},
 };
+use crate::native::loopback::Loopback;
 
 /// Names the MCP session of a request, and in the answer to `initialize` the one that begins.
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -48,16 +39,8 @@ pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id")
 pub(super) const CONNECTIONS: usize = 256;
 /// LIMIT: bytes of a request, as many as of a native line.
 pub(super) const BODY_BYTES: usize = 64 << 20;
-/// Longest head of a request in bytes.
-pub(super) const HEAD_BYTES: usize = 64 << 10;
-/// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds room for no longer.
-const FIRST_HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may be without a request, or take for the head of one. Longer than a Harness keeps one for later.
-const HEAD: Duration = Duration::from_secs(330);
 /// Between two comments on a stream that says nothing else.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Between two tries to take a connection where the system refuses one.
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// Lets in who knows the path and the bearer.
 pub(super) struct Door {
@@ -86,7 +69,7 @@ pub(super) struct Exchange {
 
 impl Door {
     pub(super) fn new(
-        path: &str,
+        path: SecretString,
         bearer: SecretString,
         served: Served,
         sessions: Sessions,
@@ -106,7 +89,11 @@ impl Door {
         let manager = Arc::new(manager);
         let of = served.clone();
         let service = StreamableHttpService::new(move || Ok(of.of_session()), Arc::clone(&manager), config);
-        Self { path: format!("/{path}").into(), bearer, served, service, manager, sessions }
+        Self { path: format!("/{}", path.expose_secret()).into(), bearer, served, service, manager, sessions }
+    }
+
+    async fn answered(&self, request: Request<Incoming>) -> Result<Response<Watched>, Infallible> {
+        Ok(self.answer(request).await)
     }
 
     /// Answers a request. Nobody else is told anything, and nothing of his request is read.
@@ -231,60 +218,9 @@ impl Body for Watched {
 }
 
 /// Takes connections until it is told to stop.
-pub(super) async fn listen(listener: TcpListener, door: Arc<Door>, tasks: TaskTracker, stop: CancellationToken) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let accept = async || {
-        // It is never closed.
-        let permit = Arc::clone(&room).acquire_owned().await.ok()?;
-        loop {
-            match listener.accept().await {
-                Ok((tcp, _)) => return Some((tcp, permit)),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection to a server of functions could not be taken");
-                    time::sleep(AGAIN).await;
-                }
-            }
-        }
-    };
-    // A connection that is lost here is one of a server that ends.
-    while let Some(Some((tcp, permit))) = stop.run_until_cancelled(accept()).await {
+pub(super) async fn listen(loopback: Loopback, door: Arc<Door>, tasks: TaskTracker, stop: CancellationToken) {
+    while let Some(taken) = loopback.next(&stop).await {
         let (door, stop) = (Arc::clone(&door), stop.clone());
-        tasks.spawn(async move {
-            stop.run_until_cancelled(serve(tcp, door)).await;
-            drop(permit);
-        });
-    }
-}
-
-/// Serves one connection. Each piece goes on as it comes.
-async fn serve(tcp: TcpStream, door: Arc<Door>) {
-    if let Err(error) = tcp.set_nodelay(true) {
-        tracing::debug!(%error, "a connection collects what it sends");
-    }
-    let begun = Arc::new(Notify::new());
-    let first = Arc::clone(&begun);
-    let service = service_fn(move |request| {
-        begun.notify_one();
-        let door = Arc::clone(&door);
-        async move { Ok::<_, Infallible>(door.answer(request).await) }
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(tcp), service);
-    let nothing_came = async {
-        if time::timeout(FIRST_HEAD, first.notified()).await.is_ok() {
-            future::pending::<()>().await;
-        }
-    };
-    // CANCEL: a connection that brought no request is dropped, and with it nothing.
-    // ORDER: a request that is there is taken, however late anybody looks.
-    tokio::select! {
-        biased;
-        served = served => if let Err(error) = served {
-            tracing::debug!(%error, "a connection to a server of functions broke off");
-        },
-        () = nothing_came => tracing::debug!("a connection brought no request in its time"),
+        tasks.spawn(async move { taken.serve(&stop, |request| door.answered(request)).await });
     }
 }

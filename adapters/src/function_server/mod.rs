@@ -3,13 +3,12 @@
 
 use std::{
     collections::HashMap,
-    fmt::Write as _,
     io,
     net::Ipv4Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},
@@ -19,7 +18,10 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use crate::harness::{FunctionTool, OutputPart};
+use crate::{
+    harness::{FunctionTool, OutputPart},
+    native::loopback::{self, Loopback},
+};
 use door::Door;
 use served::Served;
 use sessions::Sessions;
@@ -32,8 +34,6 @@ mod tests;
 
 /// LIMIT: happenings that wait for the owner; the requests behind them wait as well, and nothing is lost.
 const HAPPENINGS: usize = 64;
-/// Random bytes in the path and in the bearer: nobody guesses them.
-const SECRET_BYTES: usize = 24;
 
 /// A server that listens. Dropping it ends it, and whoever still asks gets no answer.
 #[derive(Debug)]
@@ -110,16 +110,24 @@ impl FunctionServer {
         functions: &[FunctionTool],
         tasks: &TaskTracker,
     ) -> io::Result<(Self, mpsc::Receiver<Happening>)> {
-        let (path, bearer) = (secret()?, SecretString::from(secret()?));
+        let (path, bearer) = (loopback::unguessable()?, loopback::unguessable()?);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = Address { url: format!("http://{}/{path}", listener.local_addr()?), bearer: bearer.clone() };
+        let address = Address {
+            url: format!("http://{}/{}", listener.local_addr()?, path.expose_secret()),
+            bearer: bearer.clone(),
+        };
         let (happenings, happened) = mpsc::channel(HAPPENINGS);
         let (open, stop) = (Arc::new(Open::default()), CancellationToken::new());
         let sessions = Sessions::default();
         let served =
             Served::new(functions, sessions.clone(), happenings, Arc::clone(&open), tasks.clone(), stop.clone())?;
-        let door = Door::new(&path, bearer, served, sessions.clone(), stop.clone());
-        tasks.spawn(door::listen(listener, Arc::new(door), tasks.clone(), stop.clone()));
+        let door = Door::new(path, bearer, served, sessions.clone(), stop.clone());
+        tasks.spawn(door::listen(
+            Loopback::new(listener, door::CONNECTIONS),
+            Arc::new(door),
+            tasks.clone(),
+            stop.clone(),
+        ));
         Ok((Self { address, open, sessions, _stop: stop.drop_guard() }, happened))
     }
 
@@ -186,19 +194,4 @@ impl Open {
     fn take_all(&self) -> impl Iterator<Item = oneshot::Sender<Answer>> + use<> {
         std::mem::take(&mut self.lock().answers).into_values()
     }
-}
-
-/// 192 random bits, as text.
-fn secret() -> io::Result<String> {
-    let mut bytes = [0u8; SECRET_BYTES];
-    let mut filled = 0;
-    while filled < SECRET_BYTES {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    let mut text = String::with_capacity(2 * SECRET_BYTES);
-    for byte in bytes {
-        // A String can always be written to.
-        _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
 }

@@ -511,7 +511,7 @@ async fn a_head_and_a_body_have_limits() {
     let (server, _happened) = start(&TaskTracker::new()).await;
     let client = Client::greeted(&server).await;
     // A head that comes with one read may be a little longer.
-    let long = client.clone().with("x-long", &"x".repeat(4 * door::HEAD_BYTES));
+    let long = client.clone().with("x-long", &"x".repeat(4 * loopback::HEAD_BYTES));
     assert_eq!(Reply::read(long.send("POST", 0, "").await).await.status, 431);
     assert_eq!(Reply::read(client.send("POST", door::BODY_BYTES + 1, "").await).await.status, 413);
 }

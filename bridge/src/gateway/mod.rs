@@ -7,26 +7,22 @@
 //! nor the protocol of Core.
 
 use std::{
-    fmt, future, io,
+    fmt, io,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
-use adapters::harness::{McpOrigin, ModelProvider};
-use http::Uri;
-use hyper::{rt::Executor, server::conn::http1, service::service_fn};
-use hyper_util::{
-    client::legacy::Client,
-    rt::{TokioIo, TokioTimer},
+use adapters::{
+    harness::{McpOrigin, ModelProvider},
+    native::loopback::Loopback,
 };
+use http::Uri;
+use hyper::rt::Executor;
+use hyper_util::{client::legacy::Client, rt::TokioTimer};
 use rustix::process::{Resource, getrlimit};
 use secrecy::SecretString;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{Notify, Semaphore},
-    time,
-};
+use tokio::{net::TcpListener, time};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::tasks;
@@ -54,17 +50,9 @@ pub(crate) const PLACEHOLDER: &str = "runtime-bridge-placeholder";
 /// Connections that may be open at once, or half as many as the daemon may have open files where that is less; the next ones wait. A Harness has a few, and
 /// one for each MCP server that stays open.
 const CONNECTIONS: usize = 8192;
-/// How long a connection may take for the head of its first request: whatever runs on this machine can open one, and holds room for no longer.
-const FIRST_HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may be without a request, or take for the head of one. Longer than a Harness keeps one for later.
-const HEAD: Duration = Duration::from_secs(330);
-/// Longest head of a request in bytes.
-const HEAD_BYTES: usize = 64 << 10;
 /// Connections of one route that are kept for later, and for how long.
 const IDLE: usize = 8;
 const IDLE_LIFE: Duration = Duration::from_secs(60);
-/// Between two tries to take a connection where the system refuses one.
-const AGAIN: Duration = Duration::from_millis(100);
 /// How long what still goes on may take to end once the gateway closes.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -109,8 +97,8 @@ impl Gateway {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (routes, tasks, stop) = (Arc::new(Routes::default()), TaskTracker::new(), CancellationToken::new());
-        let room = Arc::new(Semaphore::new(connections()));
-        let listening = listen(listener, room, Arc::clone(&routes), tasks.clone(), stop.clone());
+        let loopback = Loopback::new(listener, connections());
+        let listening = listen(loopback, Arc::clone(&routes), tasks.clone(), stop.clone());
         drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
         let connector = Connector::new(guards.service, connect);
         let environment = connector.guarded_by(guards.environment);
@@ -230,66 +218,11 @@ fn connections() -> usize {
 }
 
 /// Takes connections until it is told to stop.
-async fn listen(
-    listener: TcpListener,
-    room: Arc<Semaphore>,
-    routes: Arc<Routes>,
-    tasks: TaskTracker,
-    stop: CancellationToken,
-) {
-    let accept = async || {
-        // It is never closed.
-        let permit = Arc::clone(&room).acquire_owned().await.ok()?;
-        loop {
-            match listener.accept().await {
-                Ok((tcp, _)) => return Some((tcp, permit)),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection of a Harness could not be taken");
-                    time::sleep(AGAIN).await;
-                }
-            }
-        }
-    };
-    // A connection that is lost here is one of a daemon that stops.
-    while let Some(Some((tcp, permit))) = stop.run_until_cancelled(accept()).await {
+async fn listen(loopback: Loopback, routes: Arc<Routes>, tasks: TaskTracker, stop: CancellationToken) {
+    while let Some(taken) = loopback.next(&stop).await {
         let (routes, stop) = (Arc::clone(&routes), stop.clone());
-        let connection = async move {
-            stop.run_until_cancelled(serve(tcp, routes)).await;
-            drop(permit);
-        };
+        let connection = async move { taken.serve(&stop, |request| relay::pass(Arc::clone(&routes), request)).await };
         drop(tasks::spawn(&tasks, tasks::Kind::Gateway, connection));
-    }
-}
-
-/// Serves one connection of a Harness. Each piece goes on as it comes.
-async fn serve(tcp: TcpStream, routes: Arc<Routes>) {
-    if let Err(error) = tcp.set_nodelay(true) {
-        tracing::debug!(%error, "a connection collects what it sends");
-    }
-    let begun = Arc::new(Notify::new());
-    let first = Arc::clone(&begun);
-    let service = service_fn(move |request| {
-        begun.notify_one();
-        relay::pass(Arc::clone(&routes), request)
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(tcp), service);
-    let nothing_came = async {
-        if time::timeout(FIRST_HEAD, first.notified()).await.is_ok() {
-            future::pending::<()>().await;
-        }
-    };
-    // CANCEL: a connection that brought no request is dropped, and with it nothing.
-    // ORDER: a request that is there is taken, however late anybody looks.
-    tokio::select! {
-        biased;
-        served = served => if let Err(error) = served {
-            tracing::debug!(%error, "a connection of a Harness broke off");
-        },
-        () = nothing_came => tracing::debug!("a connection brought no request in its time"),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::harness::ModelProtocol;
+use adapters::{harness::ModelProtocol, native::loopback};
 use http::{
     HeaderName, HeaderValue, Uri,
     header::{self, AUTHORIZATION},
@@ -21,9 +21,6 @@ use super::{
     relay::Upstream,
     stream::{Batch, Breach, Judge, Limits, Protocol},
 };
-
-/// Random bytes in a route's name: nobody guesses it.
-const NAME_BYTES: usize = 24;
 
 /// Batches that wait for somebody to take them; those that came first are lost. They are taken before anything that the Harness makes of them.
 const BATCHES: usize = 256;
@@ -134,18 +131,7 @@ impl Routes {
 
 impl Name {
     fn make() -> io::Result<Self> {
-        use fmt::Write as _;
-        let mut bytes = [0u8; NAME_BYTES];
-        let mut filled = 0;
-        while filled < NAME_BYTES {
-            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-        }
-        let mut name = String::with_capacity(2 * NAME_BYTES);
-        for byte in bytes {
-            // A String can always be written to.
-            _ = write!(name, "{byte:02x}");
-        }
-        Ok(Self(name))
+        Ok(Self(loopback::unguessable()?.expose_secret().to_owned()))
     }
 
     pub(super) fn as_str(&self) -> &str {

@@ -1,7 +1,10 @@
 //! The gateway between a client and a provider of bare sockets, which show each byte and each end.
 
-use adapters::harness::ModelProtocol;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use adapters::{harness::ModelProtocol, native::loopback};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use super::*;
 
@@ -309,7 +312,8 @@ async fn a_head_has_a_limit() {
     let bench = Bench::start().await;
     let lease = bench.lease(ModelProtocol::Responses, Some("real"));
     // A head that comes with one read may be a little longer.
-    let long = format!("/x HTTP/1.1\r\nhost: h\r\nconnection: close\r\nx-long: {}", "x".repeat(4 * HEAD_BYTES));
+    let long =
+        format!("/x HTTP/1.1\r\nhost: h\r\nconnection: close\r\nx-long: {}", "x".repeat(4 * loopback::HEAD_BYTES));
     let told = bench.ask(&lease, &long, "").await.rest().await;
     assert!(told.starts_with("HTTP/1.1 431"), "{told}");
 }
@@ -318,7 +322,7 @@ async fn a_head_has_a_limit() {
 async fn listening(room: usize, tasks: &TaskTracker, stop: &CancellationToken) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let listening = listen(listener, Arc::new(Semaphore::new(room)), Arc::default(), tasks.clone(), stop.clone());
+    let listening = listen(Loopback::new(listener, room), Arc::default(), tasks.clone(), stop.clone());
     drop(tasks::spawn(tasks, tasks::Kind::Gateway, listening));
     address
 }
