@@ -1,6 +1,6 @@
 //! The bearer of an MCP server and a variable of another one, looked for everywhere while a real Session calls their tools (R-MCP-3, R-MCP-4, R-SEC-6).
 
-use conformance::for_each_harness;
+use conformance::for_every_harness;
 use conformance::mcp::{Fault, Script};
 use conformance::rig::{
     Canaries, Find, Harness, Hidden, MODEL_KEY, Scan, Setup, Watch, bearer, http_server, program, scenario, served_by,
@@ -9,7 +9,7 @@ use conformance::rig::{
 use proto::v1;
 use serde_json::json;
 
-for_each_harness!(no_secret_of_a_server_is_anywhere_but_where_it_belongs);
+for_every_harness!(no_secret_of_a_server_is_anywhere_but_where_it_belongs);
 
 const BEARER: &str = "the bearer";
 const FRESH: &str = "the fresh bearer";
@@ -19,7 +19,7 @@ const SERVER: [&str; 2] = ["environ of the keeper", "environ of `runtime-bridge-
 
 /// Keeps what the bridge writes to a process of the Harness in a file of the rig, where it is searched like all others.
 const LISTENING: &str = r#"case "$*" in
-*app-server*|*stream-json*) tee -a "$0.told" | "$REAL" "$@" ;;
+*app-server*|*stream-json*|acp*) tee -a "$0.told" | "$REAL" "$@" ;;
 *) exec "$REAL" "$@" ;;
 esac"#;
 
@@ -49,7 +49,10 @@ fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
         let stdio =
             stdio_server("local", &program.to_string_lossy(), &["mcp-stdio", "--more", "murmur"], &cwd, &["TOKEN"]);
         let http = bearer(http_server("tickets", &rig.mcp().url()));
-        let configuration = served_by([http, stdio], rig.configuration(Vec::new()));
+        // An agent behind ACP is given no server that it would have to start.
+        let has_stdio = Harness::ALL.contains(&harness);
+        let servers = std::iter::once(http).chain(has_stdio.then_some(stdio));
+        let configuration = served_by(servers, rig.configuration(Vec::new()));
         let of = |name: &str, value: &str| v1::Credential { name: name.into(), value: value.into() };
         let credentials = |bearer: &str| vec![of("model", MODEL_KEY), of("mcp:tickets", &canaries.value(bearer))];
         let session = rig.session().await?;
@@ -60,20 +63,20 @@ fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
             if let Some(fault) = fault {
                 rig.mcp().fail(Some("tools/call"), fault);
             }
-            let steps = json!([
-                {"after": "user", "play": [{"shell": {"command": "env; cat /proc/$PPID/environ | tr '\\0' '\\n'; echo over", "yield_ms": 30000}}]},
-                {"after": "outputs", "play": [{"calls": [call("tickets.utter")]}]},
-                {"after": "outputs", "play": [{"calls": [call("local.murmur")]}]},
-                {"after": "outputs", "play": [{"text": {"chunks": [says(turn_id)]}}]},
-            ]);
-            rig.provider.script(&steps.to_string())?;
+            let mut steps = vec![
+                json!({"after": "user", "play": [{"shell": {"command": "env; cat /proc/$PPID/environ | tr '\\0' '\\n'; echo over", "yield_ms": 30000}}]}),
+                json!({"after": "outputs", "play": [{"calls": [call("tickets.utter")]}]}),
+            ];
+            steps.extend(has_stdio.then(|| json!({"after": "outputs", "play": [{"calls": [call("local.murmur")]}]})));
+            steps.push(json!({"after": "outputs", "play": [{"text": {"chunks": [says(turn_id)]}}]}));
+            rig.provider.script(&json!(steps).to_string())?;
             if turn_id == "t-2" {
                 session.update_credential(credentials(FRESH).remove(1)).await?;
             }
             let ready = session.prepare(configuration.clone(), credentials(secret)).await?;
             let seen = rig.turn_with(&session, &ready, turn_id, "look around").await?;
             seen.completed()?;
-            anyhow::ensure!(seen.mcp_calls().len() == 2, "{:#?}", seen.mcp_calls());
+            anyhow::ensure!(seen.mcp_calls().len() == 1 + usize::from(has_stdio), "{:#?}", seen.mcp_calls());
             for event in &seen.events {
                 scan.look(Hidden::Event, event.kind.as_ref().map_or("", conformance::rig::name), &format!("{event:?}"));
             }
@@ -96,7 +99,8 @@ fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
         let found: Vec<_> = scan.found().filter(|find| !is_known(find)).collect();
         assert_eq!(found, [] as [&Find; 0]);
         // It did look, and finds what there is to be found.
-        assert!(scan.found().any(|find| find.kind == Hidden::Environ && find.secret == VARIABLE), "{scan:?}");
+        let place = if has_stdio { Hidden::Environ } else { Hidden::File };
+        assert!(scan.found().any(|find| find.kind == place && find.secret == VARIABLE), "{scan:?}");
         let requests = rig.mcp().requests();
         let used = |secret: &str| requests.iter().any(|request| request.bearer() == Some(&*canaries.value(secret)));
         assert!(used(BEARER) && used(FRESH));
