@@ -10,24 +10,26 @@ use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use anyhow::Context;
-use conformance::for_each_harness;
 use conformance::rig::{
     Daemon, Ended, Harness, Observed, Place, Process, Rig, Setup, calling, function, nowhere, program, refusal,
     scenario, served_by, stdio_server,
 };
+use conformance::{for_each_harness, for_every_harness};
 use proto::v1::{self, CancelOutcome, Reason, event::Kind};
 use rustix::process::geteuid;
 use serde_json::json;
 
-for_each_harness!(
+for_every_harness!(
     the_harness_and_its_commands_have_the_user_and_reach_nothing_of_the_daemon,
     without_a_workspace_it_is_the_same,
     a_cancel_leaves_nothing_of_the_user,
     after_a_kill_of_the_daemon_the_session_goes_on_and_links_are_not_followed,
     homes_of_an_earlier_daemon_are_handed_over,
-    what_the_user_cannot_reach_is_told,
-    servers_that_are_processes_are_the_users
+    what_the_user_cannot_reach_is_told
 );
+
+// Agents behind ACP are given no server that they would have to start.
+for_each_harness!(servers_that_are_processes_are_the_users);
 
 /// A user that hardly a machine has given to anybody, and that the user namespace of a container has.
 const USER: u32 = 61_321;
@@ -144,9 +146,20 @@ async fn wait_for_the_history(rig: &Rig) -> anyhow::Result<()> {
     rig.wait_for_history(match rig.kind() {
         Harness::Codex => "task_complete",
         Harness::ClaudeCode => r#""stop_reason":"end_turn""#,
-        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
+        // What was said is enough to be gone on with.
+        Harness::MinimaxCode | Harness::Opencode => "first",
     })
     .await
+}
+
+/// Where the Harness keeps its state within the home of a Session, and the file there that is written anew with each start.
+fn own(harness: Harness) -> (&'static str, &'static str) {
+    match harness {
+        Harness::Codex => ("codex", "config.toml"),
+        Harness::ClaudeCode => ("claude", "config.toml"),
+        Harness::MinimaxCode => ("minimax", "config.yaml"),
+        Harness::Opencode => ("opencode", ".config/opencode/opencode.json"),
+    }
 }
 
 /// What the daemon has is its own, also where the user passes; what the Harness has is the user's.
@@ -160,10 +173,13 @@ fn everything_has_its_owner(state: &Path) -> anyhow::Result<()> {
         let (uid, mode) = (found.uid(), found.mode() & 0o777);
         let is_right = match below[..] {
             ["sessions"] | ["sessions", _] | ["sessions", _, "home"] => uid == 0 && mode == 0o710,
-            ["sessions", _, "tmp"] | ["sessions", _, "home", "codex" | "claude" | "user" | "empty"] => {
+            ["sessions", _, "tmp"]
+            | ["sessions", _, "home", "codex" | "claude" | "minimax" | "opencode" | "user" | "empty"] => {
                 uid == USER && mode == 0o700
             }
-            ["sessions", _, "home", "codex.lock" | "claude.lock"] => uid == 0 && mode == 0o600,
+            ["sessions", _, "home", "codex.lock" | "claude.lock" | "acp.lock" | "acp-session.json"] => {
+                uid == 0 && mode == 0o600
+            }
             ["sessions", _, "home" | "tmp", ..] => uid == USER,
             _ => uid == 0 && mode & 0o077 == 0,
         };
@@ -328,17 +344,15 @@ fn after_a_kill_of_the_daemon_the_session_goes_on_and_links_are_not_followed(har
         fs::write(kept.join("file"), "precious")?;
         fs::set_permissions(&kept, fs::Permissions::from_mode(0o700))?;
         let home = folder_of_the_session(rig)?.join("home");
-        let own = match harness {
-            Harness::Codex => home.join("codex"),
-            Harness::ClaudeCode => home.join("claude"),
-            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
-        };
-        let files = ["config.toml.new", "file"].map(|name| own.join(name));
-        for (target, link) in [(kept.join("file"), &files[0]), (kept.join("file"), &files[1])]
-            .into_iter()
-            .chain([(kept.clone(), &own.join("folder")), (kept.clone(), &home.join("user/folder"))])
-        {
-            symlink(target, link)?;
+        let (own, written) = own(harness);
+        let own = home.join(own);
+        // Some have their `HOME` beside it.
+        let user = Some(home.join("user")).filter(|user| user.exists()).unwrap_or_else(|| own.clone());
+        for link in [own.join(format!("{written}.new")), own.join("file")] {
+            symlink(kept.join("file"), link)?;
+        }
+        for link in [own.join("folder"), user.join("other")] {
+            symlink(&kept, link)?;
         }
         rig.daemon = Daemon::start(rig.place()).await?;
         rig.provider.reset();
@@ -369,7 +383,7 @@ fn homes_of_an_earlier_daemon_are_handed_over(harness: Harness) {
         // A link among what is handed over is handed over itself, and nothing behind it.
         let kept = rig.place().root().join("kept");
         fs::write(&kept, "precious")?;
-        symlink(&kept, folder_of_the_session(rig)?.join("home/user/link"))?;
+        symlink(&kept, folder_of_the_session(rig)?.join("home").join(own(harness).0).join("link"))?;
 
         let configuration = fs::read_to_string(rig.place().config())?;
         fs::write(rig.place().config(), format!("{CONFIGURED}\n{configuration}"))?;
