@@ -28,8 +28,17 @@ for_every_harness!(
     what_the_user_cannot_reach_is_told
 );
 
-// Agents behind ACP are given no server that they would have to start.
 for_each_harness!(servers_that_are_processes_are_the_users);
+
+/// MiniMax Code is given no server that it would have to start.
+mod servers_that_are_processes_are_the_users_of_an_agent {
+    use conformance::rig::Harness;
+
+    #[test]
+    fn opencode() {
+        super::servers_that_are_processes_are_the_users(Harness::Opencode);
+    }
+}
 
 /// A user that hardly a machine has given to anybody, and that the user namespace of a container has.
 const USER: u32 = 61_321;
@@ -453,7 +462,7 @@ fn what_the_user_cannot_reach_is_told(harness: Harness) {
 fn servers_that_are_processes_are_the_users(harness: Harness) {
     let rules = ["R-SEC-1", "R-MCP-4", "R-PRE-5"];
     under_the_user("user_served", &rules, harness, CONFIGURED, async |rig| {
-        // Claude Code starts them by the keeper, which is with the daemon, where a user may have no way.
+        // Some start them by the keeper, which is with the daemon, where a user may have no way.
         rig.daemon.terminate().await?;
         let keeper = rig.place().reachable_own("runtime-bridge-keeper")?;
         let configuration = fs::read_to_string(rig.place().config())?;
@@ -464,10 +473,10 @@ fn servers_that_are_processes_are_the_users(harness: Harness) {
         let program = rig.place().reachable_own("runtime-bridge-conformance")?;
         let (program, cwd) = (program.to_string_lossy(), rig.workspace().to_string_lossy());
         let mut server = stdio_server("local", &program, &["mcp-stdio"], &cwd, &[]);
-        server.required = true;
+        server.required = harness != Harness::Opencode;
         let configuration = served_by([server], rig.configuration(Vec::new()));
         let session = rig.session().await?;
-        if harness == Harness::ClaudeCode {
+        if harness != Harness::Codex {
             // Its folder, as the file itself is what others have, too.
             let folder = keeper.parent().context("no folder")?;
             fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
