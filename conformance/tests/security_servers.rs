@@ -57,8 +57,14 @@ fn no_secret_of_a_server_is_anywhere_but_where_it_belongs(harness: Harness) {
         let stdio =
             stdio_server("local", &program.to_string_lossy(), &["mcp-stdio", "--more", "murmur"], &cwd, &["TOKEN"]);
         let http = bearer(http_server("tickets", &rig.mcp().url()));
-        // An agent behind ACP is given no server that it would have to start.
-        let has_stdio = Harness::ALL.contains(&harness);
+        // MiniMax Code is given no server that it would have to start.
+        let has_stdio = rig
+            .declaration()
+            .await?
+            .limits
+            .unwrap_or_default()
+            .mcp_transports()
+            .any(|one| one == v1::McpTransport::Stdio);
         let servers = std::iter::once(http).chain(has_stdio.then_some(stdio));
         let configuration = served_by(servers, rig.configuration(Vec::new()));
         let of = |name: &str, value: &str| v1::Credential { name: name.into(), value: value.into() };
