@@ -348,6 +348,7 @@ OPENCODE_PURE = "1"
 "#;
 
 /// A daemon that hosts an agent of which nothing is known.
+#[expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
 fn plain() -> Setup {
     let program = conformance::rig::opencode().unwrap();
     let setup = Setup { harness: Harness::Opencode, ..Setup::outer() };
