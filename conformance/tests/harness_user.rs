@@ -31,13 +31,9 @@ for_every_harness!(
 for_each_harness!(servers_that_are_processes_are_the_users);
 
 /// MiniMax Code is given no server that it would have to start.
-mod servers_that_are_processes_are_the_users_of_an_agent {
-    use conformance::rig::Harness;
-
-    #[test]
-    fn opencode() {
-        super::servers_that_are_processes_are_the_users(Harness::Opencode);
-    }
+#[test]
+fn servers_of_opencode_that_are_processes_are_the_users() {
+    servers_that_are_processes_are_the_users(Harness::Opencode);
 }
 
 /// A user that hardly a machine has given to anybody, and that the user namespace of a container has.
