@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use conformance::for_each_harness;
+use conformance::for_every_harness;
 use conformance::rig::{Harness, Observed, Setup, function, refusal, scenario, text_result};
 use proto::client::Session;
 use proto::v1::{self, Reason, ResultOutcome, event::Kind};
 use serde_json::json;
 
-for_each_harness!(
+for_every_harness!(
     a_call_that_is_silent_for_too_long_is_abandoned_and_answered_by_the_bridge,
     progress_restarts_the_silence_and_not_the_whole,
     a_report_is_judged_like_a_result,
@@ -32,6 +32,7 @@ fn a_call_that_is_silent_for_too_long_is_abandoned_and_answered_by_the_bridge(ha
             let functions = vec![limited("slow", Some(1000), None), function("patient", SCHEMA)];
             let (session, mut events, mut seen) =
                 rig.waiting_turn(functions, &[("slow", "c1"), ("patient", "c2")]).await?;
+            let [slow, patient] = ["slow", "patient"].map(|name| id_of(&seen, name));
             // It may be over before the other one is asked for.
             let over = seen.kinds().find_map(abandoned);
             let abandoned = match over {
@@ -39,14 +40,14 @@ fn a_call_that_is_silent_for_too_long_is_abandoned_and_answered_by_the_bridge(ha
                 None => seen.until(&mut events, abandoned).await?,
             };
             assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
-            assert_eq!((&*abandoned.call_id, abandoned.reason()), ("c1", v1::AbandonReason::Deadline));
+            assert_eq!((&abandoned.call_id, abandoned.reason()), (&slow, v1::AbandonReason::Deadline));
             let turn = session.turn("t-1").await?;
             assert_eq!((turn.phase(), turn.required_actions.len()), (v1::TurnPhase::RequiresAction, 1), "{turn:?}");
             // Whatever comes for it now is too late.
-            let late = session.submit(vec![text_result("t-1", "c1", "late")]).await;
+            let late = session.submit(vec![text_result("t-1", &slow, "late")]).await;
             refusal(late, Reason::CallAbandoned);
-            refusal(session.progress("t-1", "c1", 1, "").await, Reason::CallAbandoned);
-            assert_eq!(outcomes(&session, "c2", "in time").await?, [ResultOutcome::Accepted]);
+            refusal(session.progress("t-1", &slow, 1, "").await, Reason::CallAbandoned);
+            assert_eq!(outcomes(&session, &patient, "in time").await?, [ResultOutcome::Accepted]);
             let seen = seen.to_the_end(&mut events).await?;
             seen.completed()?;
             let request = &rig.provider.model_requests()[1];
@@ -55,8 +56,8 @@ fn a_call_that_is_silent_for_too_long_is_abandoned_and_answered_by_the_bridge(ha
             // The call has one end, and what the model read of it is no receipt of anything that Core gave.
             assert_eq!(seen.kinds().filter(|kind| matches!(kind, Kind::FunctionResultApplied(_))).count(), 1);
             let errors: Vec<_> = seen.end()?.tool_errors.iter().map(|e| (&*e.call_id, &*e.name, e.code())).collect();
-            assert_eq!(errors, [("c1", "slow", v1::ToolErrorCode::Abandoned)]);
-            let late = session.submit(vec![text_result("t-1", "c1", "late")]).await;
+            assert_eq!(errors, [(&*slow, "slow", v1::ToolErrorCode::Abandoned)]);
+            let late = session.submit(vec![text_result("t-1", &slow, "late")]).await;
             refusal(late, Reason::CallAbandoned);
             Ok(())
         },
@@ -72,17 +73,18 @@ fn progress_restarts_the_silence_and_not_the_whole(harness: Harness) {
             let functions = vec![limited("slow", Some(5000), Some(10_000))];
             let begun = Instant::now();
             let (session, mut events, mut seen) = rig.waiting_turn(functions, &[("slow", "c1")]).await?;
+            let slow = seen.call_id()?.to_owned();
             let (mut number, mut duplicates, mut early) = (0, 0, 0);
             let mut looks = tokio::time::interval(Duration::from_millis(40));
             loop {
                 looks.tick().await;
-                let reported = session.progress("t-1", "c1", number + 1, "still at it").await;
+                let reported = session.progress("t-1", &slow, number + 1, "still at it").await;
                 match reported {
                     Ok(duplicate) => {
                         assert!(!duplicate);
                         number += 1;
                         duplicates +=
-                            u32::from(session.progress("t-1", "c1", number, "again").await.unwrap_or_default());
+                            u32::from(session.progress("t-1", &slow, number, "again").await.unwrap_or_default());
                     }
                     Err(error) if error.reason() == Some(Reason::Overloaded) => early += 1,
                     Err(error) => {
@@ -98,7 +100,7 @@ fn progress_restarts_the_silence_and_not_the_whole(harness: Harness) {
             let told: Vec<_> = seen.kinds().filter_map(progress).collect();
             assert_eq!(told.len() as u64, number, "a duplicate is no event");
             for (number, report) in (1..).zip(&told) {
-                let want = v1::FunctionProgress { call_id: "c1".into(), number, message: "still at it".into() };
+                let want = v1::FunctionProgress { call_id: slow.clone(), number, message: "still at it".into() };
                 assert_eq!(*report, want);
             }
             // Two reports stand at least a quarter of a second apart.
@@ -118,21 +120,23 @@ fn a_report_is_judged_like_a_result(harness: Harness) {
         async |rig| {
             let waiting = rig.waiting_turn(vec![function("lookup", SCHEMA)], &[("lookup", "c1"), ("lookup", "c2")]);
             let (session, mut events, seen) = waiting.await?;
-            for (turn_id, call_id) in [("t-1", "c9"), ("t-9", "c1")] {
+            let ids: Vec<_> = seen.calls().into_iter().map(|call| call.call_id.clone()).collect();
+            let [c1, c2] = &ids[..] else { anyhow::bail!("not two calls: {ids:?}") };
+            for (turn_id, call_id) in [("t-1", "c9"), ("t-9", c1)] {
                 refusal(session.progress(turn_id, call_id, 1, "").await, Reason::UnknownCall);
             }
-            refusal(session.progress("t-1", "c1", 0, "").await, Reason::InvalidRequest).at("number");
+            refusal(session.progress("t-1", c1, 0, "").await, Reason::InvalidRequest).at("number");
             refusal(session.progress("t-1", "", 1, "").await, Reason::InvalidRequest).at("call_id");
             let long = "x".repeat(4097);
-            refusal(session.progress("t-1", "c1", 1, &long).await, Reason::InvalidRequest).at("message");
+            refusal(session.progress("t-1", c1, 1, &long).await, Reason::InvalidRequest).at("message");
             // A function without a limit has progress, too.
-            assert!(!session.progress("t-1", "c1", 7, &long[..4096]).await?);
-            assert!(session.progress("t-1", "c1", 7, "other").await?);
+            assert!(!session.progress("t-1", c1, 7, &long[..4096]).await?);
+            assert!(session.progress("t-1", c1, 7, "other").await?);
             let impatient = rig.client().await?;
             let request = v1::ReportFunctionProgressRequest {
                 assignment: Some(session.assignment().clone()),
                 turn_id: "t-1".into(),
-                call_id: "c2".into(),
+                call_id: c2.clone(),
                 number: 1,
                 message: String::new(),
             };
@@ -141,11 +145,11 @@ fn a_report_is_judged_like_a_result(harness: Harness) {
             if let Err(error) = impatient.report_function_progress(second).await {
                 refusal::<(), _>(Err(error), Reason::Overloaded);
             }
-            outcomes(&session, "c1", "done").await?;
-            assert!(session.progress("t-1", "c1", 8, "").await?, "it has its result");
+            outcomes(&session, c1, "done").await?;
+            assert!(session.progress("t-1", c1, 8, "").await?, "it has its result");
             session.cancel("t-1", None).await?;
-            refusal(session.progress("t-1", "c2", 9, "").await, Reason::TurnCancelled);
-            assert!(session.progress("t-1", "c1", 9, "").await?, "it has its result");
+            refusal(session.progress("t-1", c2, 9, "").await, Reason::TurnCancelled);
+            assert!(session.progress("t-1", c1, 9, "").await?, "it has its result");
             let seen = seen.to_the_end(&mut events).await?;
             assert_eq!(seen.end()?.status(), v1::TurnStatus::Cancelled);
             Ok(())
@@ -268,6 +272,12 @@ async fn outcomes(session: &Session, call_id: &str, text: &str) -> anyhow::Resul
 fn limited(name: &str, silence: Option<u64>, most: Option<u64>) -> v1::FunctionTool {
     let wire = |millis: u64| prost_types::Duration::try_from(Duration::from_millis(millis)).unwrap_or_default();
     v1::FunctionTool { silence_timeout: silence.map(wire), max_duration: most.map(wire), ..function(name, SCHEMA) }
+}
+
+/// The id of the call of this function, of which there is one.
+fn id_of(seen: &Observed, name: &str) -> String {
+    let call = seen.calls().into_iter().find(|call| call.name == name);
+    call.unwrap_or_else(|| panic!("{name} was not called")).call_id.clone()
 }
 
 fn abandoned(kind: &Kind) -> Option<v1::FunctionCallAbandoned> {

@@ -7,28 +7,29 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context;
-use conformance::for_each_harness;
 use conformance::provider::Recorded;
 use conformance::rig::{
     Daemon, GRAY_JPEG, GRAY_JPEG_URL, Harness, Observed, RED_PNG, RED_PNG_URL, Rig, Setup, codex, function, is_long,
     nowhere, scenario, text_result,
 };
+use conformance::{for_each_harness, for_every_harness};
 use futures_util::future::try_join_all;
 use proto::client::{Session, text_input};
 use proto::v1::{self, CancelOutcome, Capability, ReleaseOutcome, event::Kind};
 use serde_json::Value;
 
-for_each_harness!(
+for_every_harness!(
     the_model_is_offered_what_is_declared_and_nothing_else,
     a_model_that_asks_for_native_tools_all_the_same_touches_nothing,
     a_resumed_session_is_offered_the_same_and_still_touches_nothing,
-    an_input_is_added_to_a_turn_that_runs,
     functions_are_answered_side_by_side,
     text_and_usage_are_observed,
-    images_come_in_with_the_input_and_with_a_result,
     a_cancelled_turn_settles_and_the_next_one_works,
     a_release_removes_the_home_with_the_directory
 );
+
+// Agents behind ACP take no images; what one of them is told of added input is in acp_turns.
+for_each_harness!(an_input_is_added_to_a_turn_that_runs, images_come_in_with_the_input_and_with_a_result);
 
 /// Models that are offered their tools one by one, and the hosted web search with them.
 const SEARCHING: [&str; 3] = ["gpt-5.5", "openai/gpt-5.5", "private-model"];
@@ -46,12 +47,13 @@ fn configuration(rig: &Rig, model: &str, functions: &[&str]) -> v1::ExecutionCon
     nowhere(v1::ExecutionConfiguration { model: model.into(), ..rig.configuration(functions) })
 }
 
-/// What the newest request for this model offers, without what runs at the provider.
+/// What the newest request for this model offers, without what runs at the provider, and what MiniMax Code adds for tasks that nothing can begin.
 fn offered(rig: &Rig, model: &str) -> anyhow::Result<BTreeSet<String>> {
     let requests = rig.provider.model_requests();
     let newest = requests.iter().rev().find(|request| request.json()["model"] == model);
     let tools = newest.with_context(|| format!("{model} was not asked"))?.tools();
-    Ok(tools.into_iter().filter(|tool| tool != "web_search").collect())
+    let is_added = |tool: &str| rig.kind() == Harness::MinimaxCode && tool.starts_with("task_");
+    Ok(tools.into_iter().filter(|tool| tool != "web_search" && !is_added(tool)).collect())
 }
 
 /// Models that are offered their tools in different ways.
@@ -59,7 +61,9 @@ fn some_models(harness: Harness) -> &'static [&'static str] {
     match harness {
         Harness::Codex => &MODELS,
         Harness::ClaudeCode => &["claude-sonnet-4-5", "claude-opus-5-5", "private-model"],
-        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
+        Harness::MinimaxCode => &["MiniMax-M3", "private-model"],
+        // All are private ones to it.
+        Harness::Opencode => &["open-model"],
     }
 }
 
@@ -202,8 +206,7 @@ fn instructions(request: &Value) -> Option<String> {
 fn tried(harness: Harness) -> &'static [&'static str] {
     match harness {
         Harness::Codex => &["gpt-5.5", "gpt-6.2-sol", "private-model"],
-        Harness::ClaudeCode => some_models(harness),
-        Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
+        Harness::ClaudeCode | Harness::MinimaxCode | Harness::Opencode => some_models(harness),
     }
 }
 
@@ -225,12 +228,22 @@ const UNASKED_OF_CLAUDE: &str = r#"{"calls": [
         {"name": "Agent", "call_id": "c5", "arguments": "{\"description\":\"x\",\"prompt\":\"touch x\"}"},
         {"name": "NotebookEdit", "call_id": "c6", "arguments": "{\"notebook_path\":\"WORK/x.ipynb\",\"new_source\":\"x\"}"}]}"#;
 
+/// The same for agents behind ACP, which name most of theirs alike.
+const UNASKED_OF_ACP: &str = r#"{"calls": [
+        {"name": "bash", "call_id": "c1", "arguments": "{\"command\":\"touch WORK/bash.txt bash.txt\",\"description\":\"x\"}"},
+        {"name": "write", "call_id": "c2", "arguments": "{\"filePath\":\"WORK/write.txt\",\"path\":\"WORK/write.txt\",\"content\":\"x\"}"},
+        {"name": "read", "call_id": "c3", "arguments": "{\"filePath\":\"WORK/../secret.png\",\"path\":\"WORK/../secret.png\"}"},
+        {"name": "FETCH", "call_id": "c4", "arguments": "{\"url\":\"https://example.com/\",\"format\":\"text\"}"},
+        {"name": "task", "call_id": "c5", "arguments": "{\"description\":\"x\",\"prompt\":\"touch x\",\"subagent_type\":\"general\"}"},
+        {"name": "edit", "call_id": "c6", "arguments": "{\"filePath\":\"WORK/edit.txt\",\"path\":\"WORK/edit.txt\",\"oldString\":\"\",\"newString\":\"x\"}"}]}"#;
+
 /// The next Turn asks for all of it, and then says a word.
 fn asks_for_everything(rig: &Rig) -> anyhow::Result<()> {
     let unasked = match rig.kind() {
-        Harness::Codex => UNASKED,
-        Harness::ClaudeCode => UNASKED_OF_CLAUDE,
-        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
+        Harness::Codex => UNASKED.to_owned(),
+        Harness::ClaudeCode => UNASKED_OF_CLAUDE.to_owned(),
+        Harness::MinimaxCode => UNASKED_OF_ACP.replace("FETCH", "web_fetch"),
+        Harness::Opencode => UNASKED_OF_ACP.replace("FETCH", "webfetch"),
     };
     let unasked = unasked.replace("WORK", rig.workspace().to_str().context("a path that is no text")?);
     let play = format!(r#"[{{"play": [{unasked}]}}, {{"play": [{{"text": {{"chunks": ["Nothing."]}}}}]}}]"#);
@@ -245,18 +258,20 @@ fn all_refused(rig: &Rig, seen: &Observed) -> anyhow::Result<()> {
         let refused = match rig.kind() {
             Harness::Codex => "unsupported",
             Harness::ClaudeCode => "No such tool available",
-            Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
+            Harness::MinimaxCode => "not found",
+            Harness::Opencode => "unavailable tool",
         };
         anyhow::ensure!(output.contains(refused), "{call}: {output}");
     }
     let tools: Vec<_> =
         seen.kinds().filter(|kind| matches!(kind, Kind::ToolStarted(_) | Kind::ToolCompleted(_))).collect();
-    // Claude Code shows the calls that it refused.
+    // The others show the calls that they refused.
     let ran = |kind: &&&Kind| matches!(kind, Kind::ToolCompleted(end) if end.status() != v1::ToolStatus::Failed);
     match rig.kind() {
         Harness::Codex => anyhow::ensure!(tools.is_empty(), "{tools:?}"),
-        Harness::ClaudeCode => anyhow::ensure!(tools.iter().find(ran).is_none(), "{tools:?}"),
-        Harness::MinimaxCode | Harness::Opencode => rig.kind().has_nothing_here(),
+        Harness::ClaudeCode | Harness::MinimaxCode | Harness::Opencode => {
+            anyhow::ensure!(tools.iter().find(ran).is_none(), "{tools:?}");
+        }
     }
     nothing_is_there(rig)
 }
@@ -292,7 +307,7 @@ fn functions_are_answered_side_by_side(harness: Harness) {
             let models: &[&str] = match harness {
                 Harness::Codex => &["gpt-5.5", "gpt-6.2-sol"],
                 Harness::ClaudeCode => &["claude-sonnet-4-5", "claude-opus-5-5"],
-                Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
+                Harness::MinimaxCode | Harness::Opencode => some_models(harness),
             };
             for &model in models {
                 rig.provider.script(
@@ -304,22 +319,22 @@ fn functions_are_answered_side_by_side(harness: Harness) {
                 let configuration = configuration(rig, model, &["lookup", "alpha"]);
                 let mut events = rig.start_turn(&session, configuration, "t-1", "look").await?;
                 let mut seen = Observed::default();
-                let first = seen.call(&mut events).await?.call_id;
-                let second = seen.call(&mut events).await?.call_id;
+                let first = seen.call(&mut events).await?;
+                let second = seen.call(&mut events).await?;
                 assert_eq!(session.turn("t-1").await?.required_actions.len(), 2);
                 for call in [&second, &first] {
-                    session.submit(vec![text_result("t-1", call, &format!("of {call}"))]).await?;
+                    session.submit(vec![text_result("t-1", &call.call_id, &format!("of {}", call.name))]).await?;
                     let applied =
                         |kind: &Kind| if let Kind::FunctionResultApplied(of) = kind { Some(of.clone()) } else { None };
                     let applied = seen.until(&mut events, applied).await?;
-                    assert_eq!((&applied.call_id, applied.success), (call, true));
+                    assert_eq!((&applied.call_id, applied.success), (&call.call_id, true));
                 }
                 let seen = seen.to_the_end(&mut events).await?;
                 seen.completed()?;
                 assert_eq!(seen.messages(), ["Both."]);
                 let newest = rig.provider.model_requests().pop().context("no request")?;
-                for call in ["c1", "c2"] {
-                    assert_eq!(newest.output(call), Some(format!("of {call}").into()), "{model}");
+                for (call, name) in [("c1", "lookup"), ("c2", "alpha")] {
+                    assert_eq!(newest.output(call), Some(format!("of {name}").into()), "{model}");
                 }
             }
             nothing_is_there(rig)
@@ -378,6 +393,10 @@ fn text_and_usage_are_observed(harness: Harness) {
             let seen = Observed::default().to_the_end(&mut events).await?;
             seen.completed()?;
             assert_eq!((seen.messages(), seen.deltas().as_str()), (vec!["one two"], "one two"));
+            if !rig.declaration().await?.none().any(|declared| declared == Capability::Usage) {
+                assert_eq!(seen.end()?.usage, None);
+                return nothing_is_there(rig);
+            }
             let usage = seen.end()?.usage.context("no usage")?;
             let read =
                 (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, usage.reasoning_output_tokens);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use conformance::for_each_harness;
+use conformance::for_every_harness;
 use conformance::rig::{
     Canaries, Daemon, Find, Harness, Hidden, Observed, Rig, Scan, Setup, Watch, Watched, function, scenario,
     text_result,
@@ -13,7 +13,7 @@ use proto::client::{Error, Session, text_input};
 use proto::v1::{self, ModelProvider, execution_configuration::Provider};
 use serde_json::json;
 
-for_each_harness!(no_secret_is_anywhere_but_where_it_belongs, without_the_gateway_the_search_finds_the_key);
+for_every_harness!(no_secret_is_anywhere_but_where_it_belongs, without_the_gateway_the_search_finds_the_key);
 
 /// What the model's key is called.
 const MODEL: &str = "the model key";
@@ -44,7 +44,7 @@ const VARIABLES: [&str; 20] = [
 
 /// Keeps what the bridge writes to a process of the Harness in a file of the rig, where it is searched like all others.
 const LISTENING: &str = r#"case "$*" in
-*app-server*|*stream-json*) tee -a "$0.told" | "$REAL" "$@" ;;
+*app-server*|*stream-json*|acp*) tee -a "$0.told" | "$REAL" "$@" ;;
 *) exec "$REAL" "$@" ;;
 esac"#;
 
@@ -208,8 +208,8 @@ echo "files: $(command grep -arl '{any}' "$HOME" "$TMPDIR" . "$CODEX_HOME" "$CLA
         let ready = session.prepare(Self::configuration(rig), vec![self.key()]).await?;
         session.start(&ready, "t-1", text_input("look around")).await?;
         let (mut events, mut seen) = (session.turn_events("t-1"), Observed::default());
-        seen.call(&mut events).await?;
-        session.submit(vec![text_result("t-1", "c1", "found")]).await?;
+        let call = seen.call(&mut events).await?;
+        session.submit(vec![text_result("t-1", &call.call_id, "found")]).await?;
         let seen = seen.to_the_end(&mut events).await?;
         seen.completed()?;
         rig.wait_for_history("Umbra.").await?;
@@ -224,8 +224,12 @@ echo "files: $(command grep -arl '{any}' "$HOME" "$TMPDIR" . "$CODEX_HOME" "$CLA
         let message =
             json!({"times": 1, "play": [{"http": {"status": 500, "message": format!("{key} is not a key")}}]});
         let body = json!({"always": true, "play": [{"http": {"status": 400, "body": key}}]});
-        for (turn, refusal, end) in [("t-2", message, v1::TurnStatus::Completed), ("t-3", body, v1::TurnStatus::Failed)]
-        {
+        // The double asks once.
+        let again = match rig.kind() {
+            Harness::MinimaxCode => v1::TurnStatus::Failed,
+            Harness::Codex | Harness::ClaudeCode | Harness::Opencode => v1::TurnStatus::Completed,
+        };
+        for (turn, refusal, end) in [("t-2", message, again), ("t-3", body, v1::TurnStatus::Failed)] {
             rig.provider.script(&json!([refusal]).to_string())?;
             let ready = session.prepare(Self::configuration(rig), vec![self.key()]).await?;
             let seen = rig.turn_with(session, &ready, turn, "and now").await?;
@@ -322,7 +326,8 @@ fn no_secret_is_anywhere_but_where_it_belongs(harness: Harness) {
         campaign.report(&format!("{} with the gateway", harness.title()), is_known);
         assert_eq!(campaign.without(is_known), [] as [&Find; 0]);
         assert_eq!(campaign.after.found().collect::<Vec<_>>(), [] as [&Find; 0], "behind the release");
-        assert!(campaign.keys.len() >= 7, "{:?}", campaign.keys);
+        let asked = if harness.is_real() { 7 } else { 6 };
+        assert!(campaign.keys.len() >= asked, "{:?}", campaign.keys);
         let key = campaign.canaries.value(MODEL);
         assert!(campaign.keys.iter().all(|used| used.as_ref() == Some(&key)), "{:?}", campaign.keys);
         // It did look: each kind of place was there, and the daemon's own environment was found out.
@@ -370,10 +375,9 @@ fn without_the_gateway_the_search_finds_the_key(harness: Harness) {
             // Through its pipe.
             Harness::Codex => find.kind == Hidden::File && find.place.ends_with(TOLD),
             // In its environment, which its commands inherit; one that shows it has it in an event.
-            Harness::ClaudeCode => {
+            Harness::ClaudeCode | Harness::MinimaxCode | Harness::Opencode => {
                 matches!(find.kind, Hidden::Environ | Hidden::Event | Hidden::Request | Hidden::File)
             }
-            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         };
         let is_known = |find: &Find| is_known(find) || find.secret == MODEL && is_told(find);
         campaign.report(&format!("{} without the gateway", harness.title()), is_known);
@@ -381,12 +385,11 @@ fn without_the_gateway_the_search_finds_the_key(harness: Harness) {
         let told = |kind| campaign.scan.found().any(|find| find.kind == kind && find.secret == MODEL && is_told(find));
         match harness {
             Harness::Codex => assert!(told(Hidden::File)),
-            Harness::ClaudeCode => {
+            Harness::ClaudeCode | Harness::MinimaxCode | Harness::Opencode => {
                 assert!(told(Hidden::Environ));
                 // The model's own command finds it, too.
                 assert!(!campaign.tool.lines().any(|line| line == "all: 0"), "{}", campaign.tool);
             }
-            Harness::MinimaxCode | Harness::Opencode => harness.has_nothing_here(),
         }
         Ok(())
     });

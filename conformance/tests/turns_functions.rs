@@ -1,7 +1,7 @@
 //! Functions of the application: the call, the required action, the result, its receipt, and what the model reads.
 
-use conformance::for_each_harness;
 use conformance::rig::{Harness, Observed, Rig, Setup, function, scenario, text_result};
+use conformance::{for_each_harness, for_every_harness};
 use proto::client::{Session, TurnEvents};
 use proto::v1;
 use proto::v1::event::Kind;
@@ -9,7 +9,11 @@ use proto::v1::event::Kind;
 for_each_harness!(
     a_call_waits_for_its_result_and_the_receipt_follows_it,
     calls_side_by_side_are_answered_in_any_order,
-    what_the_model_reads_is_the_stated_rendering,
+    what_the_model_reads_is_the_stated_rendering
+);
+
+// The rest is in acp_functions, for agents whose calls have ids of the bridge.
+for_every_harness!(
     a_call_that_waits_holds_up_no_other_session,
     the_same_call_id_in_the_next_turn_is_another_call,
     what_is_no_call_of_a_declared_function_is_never_shown
@@ -164,7 +168,7 @@ fn a_call_that_waits_holds_up_no_other_session(harness: Harness) {
         let mut events =
             rig.start_turn(&waiting, rig.configuration(functions()), "t-1", "I am the one that asks").await?;
         let mut seen = Observed::default();
-        seen.call(&mut events).await?;
+        let call = seen.call(&mut events).await?;
 
         let working = rig.session().await?;
         let other = rig.whole_turn(&working, "t-1", "work on").await?;
@@ -173,7 +177,7 @@ fn a_call_that_waits_holds_up_no_other_session(harness: Harness) {
         assert!(!other.story().contains(&"function_call"), "{:?}", other.story());
 
         assert_eq!(waiting.turn("t-1").await?.phase(), v1::TurnPhase::RequiresAction);
-        waiting.submit(vec![text_result("t-1", "c1", "at last")]).await?;
+        waiting.submit(vec![text_result("t-1", &call.call_id, "at last")]).await?;
         let seen = seen.to_the_end(&mut events).await?;
         seen.completed()?;
         assert_eq!(seen.messages(), ["The answer was: at last"]);
@@ -187,21 +191,25 @@ fn the_same_call_id_in_the_next_turn_is_another_call(harness: Harness) {
         let said = r#"{"play": [{"text": {"chunks": ["Heard."]}}]}"#;
         rig.provider.script(&format!("[{once}, {said}, {once}, {said}]"))?;
         let session = rig.session().await?;
-        let mut keys = Vec::new();
+        let mut calls = Vec::new();
         for (turn_id, answer) in [("t-1", "first"), ("t-2", "second")] {
             let mut events = start(rig, &session, turn_id).await?;
             let mut seen = Observed::default();
-            keys.push(seen.call(&mut events).await?.idempotency_key);
-            let outcomes = session.submit(vec![text_result(turn_id, "c1", answer)]).await?;
-            assert_eq!(outcomes, [outcome(turn_id, "c1", v1::ResultOutcome::Accepted)]);
+            let call = seen.call(&mut events).await?;
+            let outcomes = session.submit(vec![text_result(turn_id, &call.call_id, answer)]).await?;
+            assert_eq!(outcomes, [outcome(turn_id, &call.call_id, v1::ResultOutcome::Accepted)]);
+            calls.push(call);
             seen.to_the_end(&mut events).await?.completed()?;
         }
-        assert_ne!(keys[0], keys[1]);
+        assert_ne!(calls[0].idempotency_key, calls[1].idempotency_key);
+        // An id of the bridge is never used again.
+        assert_eq!(calls[0].call_id == calls[1].call_id, Harness::ALL.contains(&harness));
         // Of two calls of one id Claude Code shows the model one.
-        let shown = if harness == Harness::Codex { "second" } else { "first" };
+        let shown = if harness == Harness::ClaudeCode { "first" } else { "second" };
         assert_eq!(rig.provider.model_requests()[3].output("c1"), Some(shown.into()));
-        let outcomes = session.submit(vec![text_result("t-1", "c1", "first")]).await?;
-        assert_eq!(outcomes, [outcome("t-1", "c1", v1::ResultOutcome::Duplicate)]);
+        let first = &calls[0].call_id;
+        let outcomes = session.submit(vec![text_result("t-1", first, "first")]).await?;
+        assert_eq!(outcomes, [outcome("t-1", first, v1::ResultOutcome::Duplicate)]);
         Ok(())
     });
 }

@@ -61,6 +61,9 @@ pub(super) async fn prepare(
         let workspace = launch.workspace.as_deref().unwrap_or(directory);
         start::still_there(workspace, settings).await.map_err(|message| unstarted("workspace", message))?;
     }
+    let servers = &launch.configuration.mcp_servers;
+    let keeper =
+        start::keeper_of_servers(servers, settings, profile.kind).await.map_err(|why| unstarted("mcp", why))?;
     let set_up = agent.set_up(settings, &found, &launch).await?;
     let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
         history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
@@ -100,7 +103,7 @@ pub(super) async fn prepare(
     if let Some(functions) = &functions {
         opening.cleaner.hide(functions.server.address().bearer.clone());
     }
-    let mut talk = Talk { opening, next_id: 1, profile, functions, keeper: &settings.keeper };
+    let mut talk = Talk { opening, next_id: 1, profile, functions, keeper: &keeper };
     let (id, version) = match talk.open(&launch, &directory, &options).await {
         Ok(opened) => opened,
         Err((step, trouble)) => return Err(talk.opening.fail(step, trouble).await),

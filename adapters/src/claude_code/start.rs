@@ -21,7 +21,7 @@ use super::{
     wire::{self, Line, write},
 };
 use crate::{
-    harness::{Executor, HistoryFault, Launch, McpServer, McpTransport, Placement, PrepareError},
+    harness::{Executor, HistoryFault, Launch, Placement, PrepareError},
     native::{
         environment::Environment,
         folder,
@@ -255,16 +255,7 @@ async fn connect(opening: &mut Opening, launch: &Launch, settings: &Settings) ->
     if declared.is_empty() {
         return Ok(Servers::default());
     }
-    let keeper = std::path::absolute(&settings.keeper).map_err(|error| Trouble::Unfit(error.to_string()))?;
-    let is_process = |server: &McpServer| matches!(server.transport, McpTransport::Stdio { .. });
-    if let Some(user) = &settings.user
-        && declared.iter().any(is_process)
-    {
-        // What Claude Code says of a server whose program it cannot start names neither the program nor the user.
-        let text =
-            |why| format!("{why}; claude_code starts MCP servers by it, so install it where that user can reach it");
-        user.execute(&keeper).await.map_err(|why| Trouble::Unfit(text(why)))?;
-    }
+    let keeper = start::keeper_of_servers(declared, settings, "claude_code").await.map_err(Trouble::Unfit)?;
     let named = mcp::set_servers(launch, &keeper, &[]).map_err(Trouble::Unfit)?;
     told(opening, "mcp_set_servers", &named).await?;
     let status = told(opening, "mcp_status", &mcp::ASK_STATUS).await?;

@@ -1,11 +1,16 @@
 //! What every adapter does on the way to a ready Executor.
 
-use std::{io, path::Path, process as own, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process as own,
+    time::Duration,
+};
 
 use tokio::time::{self, Instant};
 
 use crate::{
-    harness::Settings,
+    harness::{McpKind, McpServer, Settings},
     native::{
         lock::{Lock, LockError},
         process::Control,
@@ -42,6 +47,23 @@ pub(crate) async fn still_there(workspace: &Path, settings: &Settings) -> Result
         Some(user) => user.enter(&settings.keeper, workspace).await,
         None => Ok(()),
     }
+}
+
+/// The keeper's program as a Harness starts it for MCP servers that are processes, where it has any. The user of the Harness must be able to execute it: what a
+/// Harness says of a server whose program it cannot start names neither the program nor the user, if it says anything.
+pub(crate) async fn keeper_of_servers(
+    servers: &[McpServer],
+    settings: &Settings,
+    kind: &str,
+) -> Result<PathBuf, String> {
+    let keeper = std::path::absolute(&settings.keeper).map_err(|error| error.to_string())?;
+    if let Some(user) = &settings.user
+        && servers.iter().any(|server| server.transport.kind() == McpKind::Stdio)
+    {
+        let told = |why| format!("{why}; {kind} starts MCP servers by it, so install it where that user can reach it");
+        user.execute(&keeper).await.map_err(told)?;
+    }
+    Ok(keeper)
 }
 
 /// Makes private folders of the Harness, and those above them.

@@ -318,16 +318,18 @@ impl Observed {
         self.until(events, call).await
     }
 
+    /// The function calls that were seen so far.
+    #[must_use]
+    pub fn calls(&self) -> Vec<&v1::FunctionCall> {
+        self.kinds().filter_map(|kind| if let Kind::FunctionCall(call) = kind { Some(call) } else { None }).collect()
+    }
+
     /// The id of the call that was seen last: the model's own, or where the Harness has none the bridge's.
     ///
     /// # Errors
     /// When there was none.
     pub fn call_id(&self) -> anyhow::Result<&str> {
-        let calls = self.kinds().filter_map(|kind| match kind {
-            Kind::FunctionCall(call) => Some(&*call.call_id),
-            _ => None,
-        });
-        calls.last().context("no function was called")
+        Ok(&self.calls().last().context("no function was called")?.call_id)
     }
 
     /// Reads the rest of the events. Where the first one was read too, their order is checked (see
