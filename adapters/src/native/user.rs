@@ -170,13 +170,15 @@ pub(crate) fn make_below(top: &Path, path: &Path, user: Option<&User>) -> io::Re
     let mut folder = Folder::open(top)?;
     for part in path.components() {
         let Component::Normal(name) = part else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let made = match mkdirat(&folder.0, name, Mode::RWXU) {
-            Ok(()) => true,
-            Err(Errno::EXIST) => false,
+        match mkdirat(&folder.0, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
-        };
+        }
         folder = folder.folder(name)?;
-        if let Some(user) = user.filter(|_| made) {
+        // Ours is what was made just now, or by a start that broke off: nobody else can bring such a folder here.
+        if let Some(user) = user
+            && fstat(&folder.0)?.st_uid == geteuid().as_raw()
+        {
             fchown(&folder.0, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
         }
     }
@@ -324,6 +326,14 @@ mod tests {
         write_below(&top, file, "four", None).unwrap();
         assert_eq!(fs::read_to_string(top.join(file)).unwrap(), "four");
         assert_eq!(fs::read_dir(place.0.join("elsewhere")).unwrap().count(), 0);
+        // What a start has left that broke off before it handed a folder over.
+        if geteuid().is_root() {
+            let user = User { uid: NOBODY, gid: NOBODY, groups: Vec::new() };
+            write_below(&top, Path::new("a/b/c/file"), "five", Some(&user)).unwrap();
+            for path in ["a", "a/b", "a/b/c", "a/b/c/file"] {
+                assert_eq!(has(&top.join(path)).0, NOBODY, "{path}");
+            }
+        }
     }
 
     #[test]
