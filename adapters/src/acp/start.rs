@@ -64,11 +64,12 @@ pub(super) async fn prepare(
     let servers = &launch.configuration.mcp_servers;
     let keeper =
         start::keeper_of_servers(servers, settings, profile.kind).await.map_err(|why| unstarted("mcp", why))?;
-    let set_up = agent.set_up(settings, &found, &launch).await?;
+    // ORDER: what an agent has is not written while another one may use it.
     let lock = start::lock(&launch.home.join(LOCK)).await.map_err(|error| PrepareError {
         history: matches!(error, LockError::Held { .. }).then_some(HistoryFault::Locked),
         ..unstarted("session", error.to_string())
     })?;
+    let set_up = agent.set_up(settings, &found, &launch).await?;
     let functions = match launch.configuration.functions.is_empty() {
         true => None,
         false => {
