@@ -3,6 +3,11 @@
 mod connection;
 mod loopback;
 mod server;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, unused_imports, reason = "listeners and dialled connections that use it come next")
+)]
+pub(crate) mod tls;
 mod unix;
 
 pub(crate) use connection::Connection;
