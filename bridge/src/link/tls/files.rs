@@ -17,7 +17,7 @@ use rustls::{
 };
 use secrecy::{ExposeSecret as _, SecretSlice};
 
-use super::{Error, provider};
+use super::{Error, Validity, provider};
 use crate::private::{self, Unfit};
 
 /// Largest file that is read.
@@ -52,6 +52,11 @@ impl Identity {
     /// Its own certificate.
     pub(crate) fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.0.cert.first()
+    }
+
+    /// When its own certificate is good; none where that cannot be read.
+    pub(crate) fn validity(&self) -> Option<Validity> {
+        self.certificate().and_then(|certificate| Validity::of(certificate))
     }
 }
 

@@ -153,7 +153,8 @@ pub(crate) fn why(error: &io::Error) -> String {
         Error::InvalidCertificate(error) => certificate(error),
         Error::NoCertificatesPresented => "it shows no certificate".into(),
         Error::NoApplicationProtocol | Error::AlertReceived(Alert::NoApplicationProtocol) => {
-            "the two sides do not agree on HTTP/2 (ALPN `h2`)".into()
+            "the two sides do not agree on what to speak: neither offers what the other speaks by ALPN (`h2` is HTTP/2)"
+                .into()
         }
         Error::InvalidMessage(_) => format!("it does not speak TLS: {error}"),
         Error::PeerIncompatible(

@@ -9,7 +9,7 @@ use std::{
 
 use rustls::ServerConfig;
 
-use super::{Authority, Clients, Error, Identity, Judge, server};
+use super::{Authority, Clients, Error, HTTP_2, Identity, Judge, server};
 
 /// Where it all lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Files {
     pub(crate) fn read(&self, judge: Judge) -> Result<Arc<ServerConfig>, Error> {
         let identity = Identity::read(&self.certificate, &self.key)?;
         let authority = Authority::read(&self.clients)?;
-        server(&identity, &Clients { authority, judge, anonymous: false })
+        server(&identity, &Clients { authority, judge, anonymous: false }, &[HTTP_2])
     }
 
     fn stamps(&self) -> [Stamp; 3] {

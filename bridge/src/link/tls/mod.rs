@@ -1,7 +1,7 @@
 //! TLS between Core, relay and bridge: both ends show a certificate, and each trusts the authority that it was given and no other. Knows no
 //! Session and no listener.
 //!
-//! TLS 1.3 alone, HTTP/2 alone, and nothing is resumed: each connection proves anew who is at its other end.
+//! TLS 1.3 alone, no connection whose use is not agreed on in the handshake, and nothing is resumed: each connection proves anew who is at its other end.
 
 mod files;
 mod judge;
@@ -9,6 +9,7 @@ mod kept;
 mod pinned;
 #[cfg(test)]
 mod tests;
+mod validity;
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -24,11 +25,12 @@ use rustls::{
 pub(crate) use files::{Authority, Identity};
 pub(crate) use judge::{Judge, Refused, Shown, holder, why};
 pub(crate) use kept::{Files, Kept};
+pub(crate) use validity::Validity;
 
 use crate::private::Unfit;
 
-/// What is spoken inside.
-pub(crate) const ALPN: &[u8] = b"h2";
+/// What is spoken inside, where nothing else is said.
+pub(crate) const HTTP_2: &[u8] = b"h2";
 
 /// One end of TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -95,11 +97,11 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The accepting end.
+/// The accepting end, which speaks these protocols (ALPN).
 ///
 /// # Errors
 /// What does not fit together.
-pub(crate) fn server(identity: &Identity, clients: &Clients) -> Result<Arc<ServerConfig>, Error> {
+pub(crate) fn server(identity: &Identity, clients: &Clients, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, Error> {
     let setup = |text: String| Error::Setup(text);
     let verifier = WebPkiClientVerifier::builder_with_provider(clients.authority.roots(), provider());
     let verifier = if clients.anonymous { verifier.allow_unauthenticated() } else { verifier };
@@ -109,18 +111,18 @@ pub(crate) fn server(identity: &Identity, clients: &Clients) -> Result<Arc<Serve
         .map_err(|error| setup(error.to_string()))?
         .with_client_cert_verifier(Arc::new(judge::Judged::new(verifier, Arc::clone(&clients.judge))))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified())));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     // What is resumed is not judged again: who was revoked meanwhile would come back.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// The connecting end; without an identity it shows no certificate.
+/// The connecting end, which speaks this protocol (ALPN); without an identity it shows no certificate.
 ///
 /// # Errors
 /// What does not fit together.
-pub(crate) fn client(identity: Option<&Identity>, trust: &Trust) -> Result<Arc<ClientConfig>, Error> {
+pub(crate) fn client(identity: Option<&Identity>, trust: &Trust, protocol: &[u8]) -> Result<Arc<ClientConfig>, Error> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(|error| Error::Setup(error.to_string()))?;
@@ -134,7 +136,7 @@ pub(crate) fn client(identity: Option<&Identity>, trust: &Trust) -> Result<Arc<C
         Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity.certified()))),
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }

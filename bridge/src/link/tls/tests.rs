@@ -107,7 +107,7 @@ async fn meet(
     let (near, far) = tokio::io::duplex(64 << 10);
     let accepting = async {
         let mut stream = TlsAcceptor::from(server).accept(near).await.map_err(|error| why(&error))?;
-        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(ALPN));
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(HTTP_2));
         stream.write_all(b"x").await.unwrap();
         drop(stream.shutdown().await);
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -124,13 +124,14 @@ async fn meet(
 /// A server of this authority that takes Core only.
 fn serving(folder: &Folder, ca: &Ca) -> Arc<ServerConfig> {
     let clients = Clients { authority: ca.authority(), judge: takes(CORE), anonymous: false };
-    server(&identity(folder, ca.leaf(|_| ())), &clients).unwrap()
+    server(&identity(folder, ca.leaf(|_| ())), &clients, &[HTTP_2]).unwrap()
 }
 
 #[tokio::test]
 async fn both_ends_know_each_other() {
     let (folder, ca) = (Folder::new(), Ca::new());
-    let core = client(Some(&identity(&folder, ca.leaf(named(CORE)))), &Trust::Authority(ca.authority())).unwrap();
+    let core =
+        client(Some(&identity(&folder, ca.leaf(named(CORE)))), &Trust::Authority(ca.authority()), HTTP_2).unwrap();
     let seen = meet(serving(&folder, &ca), core).await;
     assert_eq!(seen, (Ok(Some(CORE.to_owned())), Ok(())));
 }
@@ -140,7 +141,7 @@ async fn a_client_that_is_not_taken_is_told_and_the_server_knows_why() {
     let (folder, ca, other) = (Folder::new(), Ca::new(), Ca::new());
     let check = async |leaf: Option<(String, String)>, at_server: &str, at_client: &str| {
         let shown = leaf.map(|leaf| identity(&folder, leaf));
-        let client = client(shown.as_ref(), &Trust::Authority(ca.authority())).unwrap();
+        let client = client(shown.as_ref(), &Trust::Authority(ca.authority()), HTTP_2).unwrap();
         let (server, client) = meet(serving(&folder, &ca), client).await;
         let (server, client) = (server.unwrap_err(), client.unwrap_err());
         assert!(server.contains(at_server), "{server}");
@@ -181,6 +182,17 @@ async fn a_client_that_is_not_taken_is_told_and_the_server_knows_why() {
 }
 
 #[tokio::test]
+async fn both_ends_agree_on_what_is_spoken() {
+    let (folder, ca) = (Folder::new(), Ca::new());
+    let core = identity(&folder, ca.leaf(named(CORE)));
+    let other = client(Some(&core), &Trust::Authority(ca.authority()), b"http/1.1").unwrap();
+    let (server, client) = meet(serving(&folder, &ca), other).await;
+    for told in [server.unwrap_err(), client.unwrap_err()] {
+        assert!(told.contains("do not agree on what to speak"), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn who_is_revoked_is_told_so_at_the_next_connection() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let revoked = Arc::new(AtomicBool::new(false));
@@ -190,8 +202,9 @@ async fn who_is_revoked_is_told_so_at_the_next_connection() {
         if judge.load(Ordering::SeqCst) { Err(Refused::Revoked) } else { Ok(()) }
     });
     let clients = Clients { authority: ca.authority(), judge, anonymous: false };
-    let server = server(&identity(&folder, ca.leaf(|_| ())), &clients).unwrap();
-    let client = client(Some(&identity(&folder, ca.leaf(named(CORE)))), &Trust::Authority(ca.authority())).unwrap();
+    let server = server(&identity(&folder, ca.leaf(|_| ())), &clients, &[HTTP_2]).unwrap();
+    let client =
+        client(Some(&identity(&folder, ca.leaf(named(CORE)))), &Trust::Authority(ca.authority()), HTTP_2).unwrap();
     let (taken, told) = meet(Arc::clone(&server), Arc::clone(&client)).await;
     assert_eq!((taken, told), (Ok(Some(CORE.to_owned())), Ok(())));
     revoked.store(true, Ordering::SeqCst);
@@ -205,13 +218,13 @@ async fn who_is_revoked_is_told_so_at_the_next_connection() {
 async fn a_server_may_take_who_shows_nothing() {
     let (folder, ca) = (Folder::new(), Ca::new());
     let clients = Clients { authority: ca.authority(), judge: takes(CORE), anonymous: true };
-    let server = server(&identity(&folder, ca.leaf(|_| ())), &clients).unwrap();
+    let server = server(&identity(&folder, ca.leaf(|_| ())), &clients, &[HTTP_2]).unwrap();
     let trust = Trust::Authority(ca.authority());
-    let seen = meet(Arc::clone(&server), client(None, &trust).unwrap()).await;
+    let seen = meet(Arc::clone(&server), client(None, &trust, HTTP_2).unwrap()).await;
     assert_eq!(seen, (Ok(None), Ok(())));
     // Whoever shows something is judged by it.
     let other = identity(&folder, ca.leaf(named("spiffe://example.org/else")));
-    let (seen, _) = meet(server, client(Some(&other), &trust).unwrap()).await;
+    let (seen, _) = meet(server, client(Some(&other), &trust, HTTP_2).unwrap()).await;
     assert!(seen.unwrap_err().contains("is not on the list"));
 }
 
@@ -220,7 +233,7 @@ async fn a_client_trusts_the_authority_that_it_was_given_or_the_digest_of_one_th
     let (folder, ca, other) = (Folder::new(), Ca::new(), Ca::new());
     let core = identity(&folder, ca.leaf(named(CORE)));
     let digest = |of: &Ca| Trust::Digest(Sha256::digest(of.der()).into());
-    let at = |server: Arc<ServerConfig>, trust: Trust| meet(server, client(Some(&core), &trust).unwrap());
+    let at = |server: Arc<ServerConfig>, trust: Trust| meet(server, client(Some(&core), &trust, HTTP_2).unwrap());
     let (_, told) = at(serving(&folder, &ca), Trust::Authority(other.authority())).await;
     assert!(told.unwrap_err().contains("not signed by the authority"));
     // The server shows its certificate alone.
@@ -229,7 +242,7 @@ async fn a_client_trusts_the_authority_that_it_was_given_or_the_digest_of_one_th
     let clients = || Clients { authority: ca.authority(), judge: takes(CORE), anonymous: false };
     let chained = |leaf: (String, String)| {
         let whole = identity(&folder, (leaf.0 + &ca.pem, leaf.1));
-        server(&whole, &clients()).unwrap()
+        server(&whole, &clients(), &[HTTP_2]).unwrap()
     };
     assert_eq!(at(chained(ca.leaf(|_| ())), digest(&ca)).await.1, Ok(()));
     let (_, told) = at(chained(ca.leaf(|_| ())), digest(&other)).await;
@@ -274,6 +287,7 @@ fn what_is_wrong_with_a_file_is_said_and_nothing_of_a_key() {
     check(&folder.file("large.pem", &"x".repeat(2 << 20), 0o644), &key, "larger than 1 MiB");
     let read = Identity::read(&certificate, &key).unwrap();
     assert_eq!(holder(read.certificate().unwrap()), Ok(CORE.to_owned()));
+    assert!(read.validity().unwrap().not_after > std::time::UNIX_EPOCH);
     let empty = Authority::read(&folder.file("empty.pem", "", 0o644)).unwrap_err().to_string();
     assert!(empty.contains("holds no `CERTIFICATE`"), "{empty}");
     Authority::read(&folder.file("ca.pem", &ca.pem, 0o644)).unwrap();
@@ -286,8 +300,9 @@ async fn files_that_change_are_read_anew_and_broken_ones_leave_what_there_was() 
     let (pem, key) = old.leaf(|_| ());
     let files = Files { certificate: put("s.pem", &pem), key: put("s.key", &key), clients: put("ca.pem", &old.pem) };
     let kept = Kept::open(files.clone(), takes(CORE)).unwrap();
-    let core =
-        |ca: &Ca| client(Some(&identity(&folder, ca.leaf(named(CORE)))), &Trust::Authority(ca.authority())).unwrap();
+    let core = |ca: &Ca| {
+        client(Some(&identity(&folder, ca.leaf(named(CORE)))), &Trust::Authority(ca.authority()), HTTP_2).unwrap()
+    };
     let works = async |ca: &Ca| meet(kept.current(), core(ca)).await == (Ok(Some(CORE.to_owned())), Ok(()));
     let first = kept.current();
     assert!(Arc::ptr_eq(&first, &kept.current()));
