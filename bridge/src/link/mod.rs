@@ -1,17 +1,22 @@
 //! Connections: where callers come from, who they are, and the one gRPC server that serves them all. Knows no Session.
 
+mod caller;
 mod connection;
 mod loopback;
+mod mutual;
 mod server;
 #[cfg_attr(
     not(test),
-    expect(dead_code, unused_imports, reason = "listeners and dialled connections that use it come next")
+    expect(dead_code, reason = "the connecting end is for connections that a bridge dials, which come next")
 )]
 pub(crate) mod tls;
 mod unix;
 
+use std::time::Duration;
+
 pub(crate) use connection::Connection;
 pub(crate) use loopback::LoopbackListener;
+pub(crate) use mutual::{MutualListener, examine};
 pub(crate) use server::{Server, serve};
 pub(crate) use unix::{BindError, Gate, Listener};
 
@@ -26,8 +31,24 @@ pub(crate) struct Peer {
     pub(crate) operator: bool,
 }
 
+/// What a connection has to do in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The handshake of TLS.
+    pub(crate) handshake: Duration,
+    /// To begin with HTTP/2.
+    pub(crate) opening: Duration,
+}
+
+/// An event is not held back to be sent with the next one.
+fn at_once(stream: &tokio::net::TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection collects what it sends");
+    }
+}
+
 /// The system gives no connection. Out of descriptors, most likely: what is open goes on, and the next one gets its turn.
 async fn refused_by_system(error: &std::io::Error) {
     tracing::error!(%error, "a connection could not be accepted");
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
 }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Connection, loopback};
+use super::{Connection, caller};
 use crate::{config::Providers, gateway::Guard, service, session::Registry};
 
 /// Window of one stream: a stalled observer holds up nobody else on its connection.
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(PING.0))
         .http2_keepalive_timeout(Some(PING.1))
-        .layer(tonic::service::InterceptorLayer::new(loopback::check))
+        .layer(tonic::service::InterceptorLayer::new(caller::check))
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)

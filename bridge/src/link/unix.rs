@@ -13,7 +13,7 @@ use adapters::native::{environment::Mark, tree};
 use futures_util::{Stream, stream};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{Connection, Peer, connection::Socket};
+use super::{Connection, Limits, Peer};
 use crate::session::Keepers;
 
 /// Longest path of a socket in bytes: `sun_path` less its NUL.
@@ -42,13 +42,21 @@ pub(crate) enum BindError {
         /// The path.
         path: PathBuf,
     },
-    /// The loopback address cannot be listened on.
+    /// An address cannot be listened on.
     #[error("listen on {address}: {source}")]
     Tcp {
         /// The address.
         address: std::net::SocketAddr,
         /// What the system says.
         source: io::Error,
+    },
+    /// A listener's files of TLS cannot be used.
+    #[error("listen on {address}: {source}")]
+    Tls {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What is wrong with them.
+        source: super::tls::Error,
     },
     /// Anything else.
     #[error("listen on {}: {source}", path.display())]
@@ -83,11 +91,12 @@ pub(crate) struct Listener {
     /// Device and number of the file that was made.
     file: Option<(u64, u64)>,
     gate: Gate,
+    limits: Limits,
 }
 
 impl Listener {
     /// Listens. The caller holds the lock of the state directory, so a socket that nobody answers on is left from an earlier run.
-    pub(crate) fn bind(path: &Path, gate: Gate) -> Result<Self, BindError> {
+    pub(crate) fn bind(path: &Path, gate: Gate, limits: Limits) -> Result<Self, BindError> {
         let owned = || path.to_owned();
         let length = path.as_os_str().len();
         if length > MAX_PATH {
@@ -110,7 +119,7 @@ impl Listener {
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
         let listener = bound.map_err(io)?;
-        Ok(Self { listener, path: owned(), file: file_at(path), gate })
+        Ok(Self { listener, path: owned(), file: file_at(path), gate, limits })
     }
 
     /// The connections that are let in, for ever.
@@ -122,7 +131,7 @@ impl Listener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => match self.gate.judge(&stream) {
-                    Ok(peer) => return Connection { socket: Socket::Unix(stream), peer },
+                    Ok(peer) => return Connection::new(stream, peer, self.limits.opening),
                     Err(why) => tracing::warn!(why, "a peer of the socket was refused"),
                 },
                 Err(error) => super::refused_by_system(&error).await,

@@ -23,7 +23,7 @@ use crate::{
     config::{self, Settings},
     gateway::Gateway,
     journal::{self, Journal},
-    link::{self, Gate, Listener, LoopbackListener},
+    link::{self, Gate, Listener, LoopbackListener, MutualListener},
     service,
     session::{
         Bounds, Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery,
@@ -113,7 +113,7 @@ impl StartError {
             Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
             Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
             Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) | Self::Gateway(_) => 19,
-            Self::Setting(_) | Self::Unreachable { .. } => 10,
+            Self::Setting(_) | Self::Unreachable { .. } | Self::Bind(link::BindError::Tls { .. }) => 10,
         }
     }
 }
@@ -204,8 +204,9 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         state_id: journal.state_id().to_owned(),
     };
     make_folder_of(&settings.socket);
-    let listener = Listener::bind(&settings.socket, gate)?;
+    let listener = Listener::bind(&settings.socket, gate, settings.limits.link())?;
     let loopback = listen_on_loopback(&settings).await?;
+    let mutual = listen_with_tls(&settings).await?;
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Probe, declaring::keep_looking(Arc::clone(&shared))));
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
     let kept = Retention {
@@ -224,8 +225,10 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         guard,
         streams: streams.clone(),
     };
-    let over_tcp = stream::iter(loopback).flat_map(LoopbackListener::connections);
-    let connections = stream::select(Box::pin(listener.connections()), Box::pin(over_tcp));
+    let mut connections = vec![listener.connections().boxed()];
+    connections.extend(loopback.map(|listener| listener.connections().boxed()));
+    connections.extend(mutual.into_iter().map(|listener| listener.connections().boxed()));
+    let connections = stream::select_all(connections);
     let server_stop = stop.clone();
     let server = tasks::spawn(&TaskTracker::new(), tasks::Kind::Server, async move {
         if let Err(error) = link::serve(served, connections, server_stop.clone()).await {
@@ -291,7 +294,7 @@ async fn open_gateway(settings: &Settings) -> Result<Option<Arc<Gateway>>, Start
 /// Listens on loopback where the operator asks for it, and says what that means.
 async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListener>, StartError> {
     let Some(loopback) = settings.loopback().map_err(StartError::Setting)? else { return Ok(None) };
-    let listener = LoopbackListener::bind(&loopback).await?;
+    let listener = LoopbackListener::bind(&loopback, settings.limits.link()).await?;
     if let Ok(address) = listener.address() {
         tracing::warn!(
             %address,
@@ -302,6 +305,19 @@ async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListen
         );
     }
     Ok(Some(listener))
+}
+
+/// Listens for callers that prove who they are.
+async fn listen_with_tls(settings: &Settings) -> Result<Vec<MutualListener>, StartError> {
+    let mut listeners = Vec::new();
+    for asked in &settings.listen {
+        let listener = MutualListener::bind(asked, settings.limits.link()).await?;
+        if let Ok(address) = listener.address() {
+            tracing::info!(%address, callers = asked.allow.len(), "listening with mutual TLS");
+        }
+        listeners.push(listener);
+    }
+    Ok(listeners)
 }
 
 /// A write beyond the limit of a file's size is an error like a full disk, and no reason to die. A handler is not handed on to children.

@@ -9,7 +9,7 @@ use std::{
 
 use rustls::ServerConfig;
 
-use super::{Authority, Clients, Error, HTTP_2, Identity, Judge, server};
+use super::{Authority, Clients, Error, HTTP_2, Identity, Judge, Validity, server};
 
 /// Where it all lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,11 @@ impl Files {
         let identity = Identity::read(&self.certificate, &self.key)?;
         let authority = Authority::read(&self.clients)?;
         server(&identity, &Clients { authority, judge, anonymous: false }, &[HTTP_2])
+    }
+
+    /// When the certificate is good; none where that cannot be read.
+    pub(crate) fn validity(&self) -> Option<Validity> {
+        Identity::read(&self.certificate, &self.key).ok()?.validity()
     }
 
     fn stamps(&self) -> [Stamp; 3] {

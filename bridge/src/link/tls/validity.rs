@@ -37,11 +37,36 @@ impl Validity {
     }
 }
 
+impl Validity {
+    /// How long it is good at this moment, for a person.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) fn told(&self, now: SystemTime) -> Result<String, String> {
+        let long = |time: Duration| match time.as_secs() {
+            hours @ 0..172_800 => format!("{} hours", hours / 3600),
+            days => format!("{} days", days / 86_400),
+        };
+        if let Ok(early) = self.not_before.duration_since(now)
+            && !early.is_zero()
+        {
+            let text = "the certificate is not good for another";
+            return Err(format!("{text} {}, as this machine's clock says; set the clock", long(early)));
+        }
+        match self.not_after.duration_since(now) {
+            Ok(left) => Ok(format!("the certificate is good for another {}", long(left))),
+            Err(late) => {
+                Err(format!("the certificate is expired since {}; renew it, or set the clock", long(late.duration())))
+            }
+        }
+    }
+}
+
 /// The content of the element in front, which has this tag, and what is behind it.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&[found, first], rest) = bytes.split_first_chunk()?;
     let (length, rest) = match first {
-        0..0x80 => (usize::from(first), rest),
+        0..=0x7f => (usize::from(first), rest),
         0x81..=0x84 => {
             let (length, rest) = rest.split_at_checked(usize::from(first - 0x80))?;
             (length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), rest)
