@@ -99,6 +99,8 @@ pub struct Setup {
     pub tls: Option<Speaks>,
     /// How the rig's Core is connected; what the run was asked for when absent (see [`Link::of_run`]).
     pub link: Option<Link>,
+    /// Whether the daemon is given its socket, by somebody who goes on to listen there when it has ended.
+    pub given_socket: bool,
     /// Where workspaces may lie.
     pub roots: Roots,
     /// More lines for the daemon's configuration file, in TOML; `{provider}` in them becomes the provider's address.
@@ -253,6 +255,9 @@ impl Rig {
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
         let mut place = setup.user.map_or_else(Place::make, Place::make_for)?;
         place.environment = setup.environment;
+        if setup.given_socket {
+            place.listen()?;
+        }
         if let Some(armed) = setup.failpoints {
             place.arm(armed)?;
         }
