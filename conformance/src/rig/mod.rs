@@ -421,10 +421,23 @@ impl Rig {
         Ok(self.core().await?)
     }
 
-    async fn core(&self) -> Result<Client, Error> {
+    /// The same, with the client's own error.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub async fn core(&self) -> Result<Client, Error> {
         match &self.tls {
             Some(tls) => tls.core().await,
             None => Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await,
+        }
+    }
+
+    /// Who the rig's Core is for the daemon (R-ASG-5).
+    #[must_use]
+    pub fn principal(&self) -> String {
+        match self.tls {
+            Some(_) => CORE.to_owned(),
+            None => format!("uid:{}", rustix::process::getuid().as_raw()),
         }
     }
 
