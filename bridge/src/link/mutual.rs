@@ -114,7 +114,7 @@ async fn handshake(
         Ok((stream, principal)) => {
             tracing::debug!(%from, principal, "a caller connected over TLS");
             let operator = operators.contains(&principal);
-            let peer = Peer { principal, bearer: None, operator };
+            let peer = Peer { principal, bearer: None, operator, is_relay: false };
             Some(Connection::new(stream, peer, limits.opening))
         }
         Err(why) => {
