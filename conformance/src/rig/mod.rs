@@ -13,6 +13,7 @@ mod harness;
 mod held;
 mod history;
 mod image;
+mod link;
 mod mcp;
 mod order;
 mod place;
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use proto::client::{Client, Endpoint};
+use proto::client::{Client, Endpoint, Error};
 use proto::v1;
 
 pub use bystander::Bystander;
@@ -40,6 +41,7 @@ pub use footprint::Footprint;
 pub use harness::Harness;
 pub use held::lookup;
 pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
+pub use link::{CORE, Link, OTHER_CORE, Tls, client_config};
 pub use mcp::{McpSeen, bearer, called_by, calling, http_server, served_by, stdio_server};
 pub use order::name;
 pub(crate) use place::npm_peer;
@@ -95,6 +97,8 @@ pub struct Setup {
     pub provider: Vec<Step>,
     /// Whether the provider is behind TLS, with an authority that the daemon trusts alone, and what it speaks there.
     pub tls: Option<Speaks>,
+    /// How the rig's Core is connected; what the run was asked for when absent (see [`Link::of_run`]).
+    pub link: Option<Link>,
     /// Where workspaces may lie.
     pub roots: Roots,
     /// More lines for the daemon's configuration file, in TOML; `{provider}` in them becomes the provider's address.
@@ -209,6 +213,12 @@ impl Setup {
         Self { tls: Some(speaks), ..self }
     }
 
+    /// The same with a Core that is connected so, whatever the run was asked for.
+    #[must_use]
+    pub fn over(self, link: Link) -> Self {
+        Self { link: Some(link), ..self }
+    }
+
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -227,6 +237,8 @@ pub struct Rig {
     pub daemon: Daemon,
     /// The fault child in the place of the Harness, where there is one.
     pub child: Option<FaultChild>,
+    /// The daemon's listener with TLS, where the Core is connected so.
+    tls: Option<Tls>,
     harness: Harness,
     /// The placements under which Sessions were bound.
     placements: Mutex<BTreeSet<v1::Placement>>,
@@ -282,11 +294,16 @@ impl Rig {
         };
         let config = Config { programs, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
         let base_url = provider.base_url_for(setup.harness.protocol());
-        std::fs::write(place.config(), config.text(&place, &base_url, mcp.as_ref().map(Server::origin).as_deref()))
-            .context("write the configuration")?;
+        let mut text = config.text(&place, &base_url, mcp.as_ref().map(Server::origin).as_deref());
+        let tls = match setup.link.map_or_else(Link::of_run, Ok)? {
+            Link::Unix => None,
+            Link::Mtls => Some(Tls::make(place.root())?),
+        };
+        text.push_str(tls.as_ref().map_or("", |_| link::LISTEN));
+        std::fs::write(place.config(), text).context("write the configuration")?;
         let daemon = Daemon::start(&place).await?;
         let placements = Mutex::default();
-        Ok(Self { provider, mcp, daemon, child, harness: setup.harness, placements, place })
+        Ok(Self { provider, mcp, daemon, child, tls, harness: setup.harness, placements, place })
     }
 
     /// Ends the rig's provider, whose place another one takes: gives the port, which the daemon allows.
@@ -396,6 +413,29 @@ impl Rig {
     /// # Errors
     /// When it does not listen.
     pub async fn client(&self) -> anyhow::Result<Client> {
+        Ok(self.core().await?)
+    }
+
+    async fn core(&self) -> Result<Client, Error> {
+        match &self.tls {
+            Some(tls) => tls.core().await,
+            None => Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await,
+        }
+    }
+
+    /// The daemon's listener with TLS.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn tls(&self) -> anyhow::Result<&Tls> {
+        self.tls.as_ref().context("the setup has no listener with TLS")
+    }
+
+    /// A new connection to the daemon's socket, however the rig's Core is connected.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub async fn local_client(&self) -> anyhow::Result<Client> {
         Ok(Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await?)
     }
 
