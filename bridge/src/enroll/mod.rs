@@ -218,11 +218,15 @@ impl Enrollment {
 /// What the system says.
 pub(crate) fn remove(state: &Path) -> Result<bool, Error> {
     let folder = Enrollment::folder(state);
-    match std::fs::remove_dir_all(&folder) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(Error::Write { path: folder, source }),
+    // ORDER: out of the way first. A daemon that runs tells how its link stands in a file there, also in the middle of this.
+    let away = state.join(format!("enrollment.{}", uuid::Uuid::now_v7().simple()));
+    match std::fs::rename(&folder, &away) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(source) => return Err(Error::Write { path: folder, source }),
     }
+    std::fs::remove_dir_all(&away).map_err(|source| Error::Write { path: away, source })?;
+    Ok(true)
 }
 
 /// Enrolls this machine. When it is asked again after an answer that was lost, the same key is used, and the same token works.

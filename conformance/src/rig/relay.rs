@@ -138,10 +138,19 @@ impl Relay {
     /// # Errors
     /// When there is none.
     pub async fn token(&self, environment: &str) -> anyhow::Result<PathBuf> {
+        self.token_for(environment, 3600).await
+    }
+
+    /// One that can be used for so many seconds.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn token_for(&self, environment: &str, seconds: u32) -> anyhow::Result<PathBuf> {
         let name = format!("token-{}.toml", uuid::Uuid::now_v7().simple());
         let path = self.state.with_file_name(name);
         let out = path.to_str().context("a path that is not UTF-8")?;
-        self.operate(&["token", "--environment", environment, "--out", out]).await?;
+        let seconds = seconds.to_string();
+        self.operate(&["token", "--environment", environment, "--out", out, "--life-seconds", &seconds]).await?;
         Ok(path)
     }
 
