@@ -209,7 +209,15 @@ impl Relay {
     /// # Errors
     /// When the certificate is none.
     pub fn config(&self, certificate: Option<&Certificate>) -> anyhow::Result<ClientConfig> {
-        config_trusting(&fs::read_to_string(self.state.join("authority.pem"))?, certificate)
+        config_trusting(&self.authority()?, certificate)
+    }
+
+    /// The certificate of its authority, in PEM form.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn authority(&self) -> anyhow::Result<String> {
+        fs::read_to_string(self.state.join("authority.pem")).context("read the relay's authority")
     }
 
     /// A connection to it with TLS, as a client of this host that is set up so; with TLS 1.3 a client that is refused learns of it when it reads.
