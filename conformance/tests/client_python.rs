@@ -2,9 +2,11 @@
 //! the main Turn with the real Codex.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use conformance::authority::Certificate;
 use conformance::rig::{Link, MODEL_KEY, OTHER_CORE, Rig, Setup, python, scenario};
 use tokio::process::Command;
 
@@ -84,16 +86,40 @@ fn a_core_in_python_runs_the_main_turn_over_mutual_tls() {
     scenario("client_python_tls", &rules, Setup::outer().bridge(OWN).over(Link::Mtls), async |rig| {
         let tls = rig.tls()?;
         let certificate = tls.authority().client(OTHER_CORE)?;
-        let mut arguments = vec!["--address".into(), tls.address()?.to_string().into()];
-        for (name, text) in
-            [("authority", tls.authority().pem()), ("certificate", &certificate.pem), ("key", &certificate.key)]
-        {
-            let path = rig.place().root().join(format!("python-{name}.pem"));
-            fs::write(&path, text)?;
-            arguments.extend([format!("--{name}").into(), path]);
-        }
+        let address = tls.address()?;
+        let arguments = with_tls(rig, address, tls.authority().pem(), &certificate)?;
         main_turn(rig, arguments).await
     });
+}
+
+#[test]
+fn a_core_in_python_runs_the_main_turn_through_a_relay() {
+    let rules = [&RULES[..], &["R-ENR-2", "R-ENR-4"]].concat();
+    scenario("client_python_relay", &rules, Setup::outer().bridge(OWN).over(Link::Relay), async |rig| {
+        // Connected by now.
+        rig.client().await?;
+        let relay = rig.relay()?;
+        let certificate = relay.certificate(OTHER_CORE).await?;
+        let mut arguments = with_tls(rig, relay.address()?, &relay.authority()?, &certificate)?;
+        arguments.extend(["--host".into(), "env-1.relay.internal".into()]);
+        main_turn(rig, arguments).await
+    });
+}
+
+/// The arguments of the client for a listener with TLS, whose files are written here.
+fn with_tls(
+    rig: &Rig,
+    address: SocketAddr,
+    authority: &str,
+    certificate: &Certificate,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let mut arguments = vec!["--address".into(), address.to_string().into()];
+    for (name, text) in [("authority", authority), ("certificate", &*certificate.pem), ("key", &*certificate.key)] {
+        let path = rig.place().root().join(format!("python-{name}.pem"));
+        fs::write(&path, text)?;
+        arguments.extend([format!("--{name}").into(), path]);
+    }
+    Ok(arguments)
 }
 
 /// The main Turn of the client, with these arguments that tell it where the bridge is.

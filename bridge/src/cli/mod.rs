@@ -16,7 +16,9 @@ use crate::{
 
 mod admit;
 mod doctor;
+mod enroll;
 mod examine;
+mod relay;
 mod release;
 mod run;
 
@@ -38,6 +40,11 @@ enum Command {
     Run(run::RunArgs),
     Release(release::ReleaseArgs),
     Admit(admit::AdmitArgs),
+    Enroll(enroll::EnrollArgs),
+    Enrollment(enroll::EnrollmentArgs),
+    Unenroll(enroll::UnenrollArgs),
+    // Its arguments are many.
+    Relay(Box<relay::RelayArgs>),
     /// Say which Harness is usable on this machine, why not, and what to do. Ends with 0 when one is, with 1 when none is.
     Doctor(Overrides),
 }
@@ -77,6 +84,10 @@ pub async fn main(sockets: Sockets) -> ExitCode {
         Command::Doctor(overrides) => doctor(overrides).await,
         Command::Release(arguments) => release(arguments).await,
         Command::Admit(arguments) => admit(&arguments),
+        Command::Enroll(arguments) => outcome(enroll::enroll(arguments).await),
+        Command::Enrollment(arguments) => outcome(enroll::status(arguments)),
+        Command::Unenroll(arguments) => outcome(enroll::unenroll(arguments).await),
+        Command::Relay(arguments) => relay::run(*arguments).await,
         Command::Run(arguments) => run::run(arguments, Box::new(|hosting| Box::pin(host(hosting)))).await,
     }
 }
@@ -87,24 +98,9 @@ async fn serve(overrides: Overrides, Sockets(sockets): Sockets) -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return fail(&error, CONFIGURATION),
     };
-    let filter = match EnvFilter::try_new(&settings.log) {
-        Ok(filter) => filter,
-        Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
-    };
-    // The library that serves functions logs whole requests and results, which are the application's.
-    let filter = match "rmcp=off".parse() {
-        Ok(quiet) => filter.add_directive(quiet),
-        Err(source) => return fail(&Trouble::Filter(source), CONFIGURATION),
-    };
-    // What cannot be written there, for example on a full disk, cannot be complained about there either: that would be a panic.
-    let logs =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
-    match settings.log_format.unwrap_or_else(LogFormat::usual) {
-        LogFormat::Json => logs.json().flatten_event(true).init(),
-        LogFormat::Text => logs.with_ansi(false).init(),
+    if let Err(error) = logs(&settings.log, settings.log_format) {
+        return fail(&error, CONFIGURATION);
     }
-    // A panic is a line of the log like any other; it ends the task that it happened in and nothing else.
-    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
     let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
         (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
         (Err(source), _) | (_, Err(source)) => return fail(&Trouble::Signals(source), 1),
@@ -135,6 +131,38 @@ async fn serve(overrides: Overrides, Sockets(sockets): Sockets) -> ExitCode {
         }
     }
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Begins to log.
+fn logs(filter: &str, format: Option<LogFormat>) -> Result<(), Trouble> {
+    // The library that serves functions logs whole requests and results, which are the application's.
+    let quiet = "rmcp=off".parse().map_err(Trouble::Filter)?;
+    let filter = EnvFilter::try_new(filter).map_err(Trouble::Filter)?.add_directive(quiet);
+    // What cannot be written there, for example on a full disk, cannot be complained about there either: that would be a panic.
+    let logs =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
+    match format.unwrap_or_else(LogFormat::usual) {
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+        LogFormat::Text => logs.with_ansi(false).init(),
+    }
+    // A panic is a line of the log like any other; it ends the task that it happened in and nothing else.
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
+    Ok(())
+}
+
+/// Tells what came of a command.
+fn outcome(done: Result<enroll::Outcome, enroll::Error>) -> ExitCode {
+    match done {
+        Ok(outcome) => told(&outcome.text, outcome.is_well),
+        Err(error) => fail(&error, 1),
+    }
+}
+
+/// Tells a text.
+fn told(text: &str, is_well: bool) -> ExitCode {
+    // Where stdout is gone there is nobody to tell.
+    let _told = std::io::stdout().write_all(text.as_bytes());
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 async fn doctor(overrides: Overrides) -> ExitCode {

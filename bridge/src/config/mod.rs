@@ -30,7 +30,7 @@ mod user;
 pub(crate) use listen::Listen;
 pub(crate) use logs::LogFormat;
 pub(crate) use loopback::{Asked as AskedLoopback, Loopback};
-pub(crate) use places::config_file as default_file;
+pub(crate) use places::{config_file as default_file, relay_state};
 
 /// Everything that an operator decides.
 #[derive(Clone, Debug)]

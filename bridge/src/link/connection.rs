@@ -107,7 +107,7 @@ mod tests {
 
     fn opened(limit: Duration) -> (Connection, tokio::io::DuplexStream) {
         let (near, far) = tokio::io::duplex(1 << 10);
-        let peer = Peer { principal: "core".into(), bearer: None, operator: false };
+        let peer = Peer { principal: "core".into(), bearer: None, operator: false, is_relay: false };
         (Connection::new(near, peer, limit), far)
     }
 

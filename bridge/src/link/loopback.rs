@@ -67,7 +67,11 @@ impl LoopbackListener {
         let address = settings.address;
         let listener = TcpListener::bind(address).await.map_err(|source| BindError::Tcp { address, source })?;
         let bearer = Some(Bearer::of(settings.bearer.expose_secret()));
-        Ok(Self { listener, peer: Peer { principal: settings.name.clone(), bearer, operator: false }, limits })
+        Ok(Self {
+            listener,
+            peer: Peer { principal: settings.name.clone(), bearer, operator: false, is_relay: false },
+            limits,
+        })
     }
 
     /// Where it listens.

@@ -2,22 +2,21 @@
 
 mod caller;
 mod connection;
+mod dial;
+pub(crate) mod greeting;
 mod loopback;
 mod mutual;
 mod server;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the connecting end is for connections that a bridge dials, which come next")
-)]
 pub(crate) mod tls;
 mod unix;
 
 use std::time::Duration;
 
 pub(crate) use connection::Connection;
+pub(crate) use dial::{Dialler, keep_renewed};
 pub(crate) use loopback::LoopbackListener;
 pub(crate) use mutual::{MutualListener, examine};
-pub(crate) use server::{Server, serve};
+pub(crate) use server::{CONNECTION_WINDOW, MAX_STREAMS, PING, STREAM_WINDOW, Server, serve};
 pub(crate) use unix::{BindError, Gate, Listener};
 
 /// Who is at the other end of a connection.
@@ -29,6 +28,8 @@ pub(crate) struct Peer {
     pub(crate) bearer: Option<loopback::Bearer>,
     /// Whether it has the role of an operator.
     pub(crate) operator: bool,
+    /// Whether it is the relay, whose calls name the principal (R-ENR-4).
+    pub(crate) is_relay: bool,
 }
 
 /// What a connection has to do in time.
@@ -41,14 +42,14 @@ pub(crate) struct Limits {
 }
 
 /// An event is not held back to be sent with the next one.
-fn at_once(stream: &tokio::net::TcpStream) {
+pub(crate) fn at_once(stream: &tokio::net::TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection collects what it sends");
     }
 }
 
 /// The system gives no connection. Out of descriptors, most likely: what is open goes on, and the next one gets its turn.
-async fn refused_by_system(error: &std::io::Error) {
+pub(crate) async fn refused_by_system(error: &std::io::Error) {
     tracing::error!(%error, "a connection could not be accepted");
     tokio::time::sleep(Duration::from_millis(100)).await;
 }

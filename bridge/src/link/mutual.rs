@@ -121,7 +121,7 @@ impl MutualListener {
             Ok((stream, principal)) => {
                 tracing::debug!(%from, principal, "a caller connected over TLS");
                 let operator = self.operators.contains(&principal);
-                let peer = Peer { principal, bearer: None, operator };
+                let peer = Peer { principal, bearer: None, operator, is_relay: false };
                 Some(Connection::new(stream, peer, self.limits.opening))
             }
             Err(why) => {

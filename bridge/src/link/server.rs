@@ -9,13 +9,13 @@ use super::{Connection, caller};
 use crate::{config::Providers, gateway::Guard, service, session::Registry};
 
 /// Window of one stream: a stalled observer holds up nobody else on its connection.
-const STREAM_WINDOW: u32 = 256 << 10;
+pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
 /// Window of a connection.
-const CONNECTION_WINDOW: u32 = 16 << 20;
+pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Streams of one connection at once.
-const MAX_STREAMS: u32 = 1024;
+pub(crate) const MAX_STREAMS: u32 = 1024;
 /// How often a quiet connection is pinged, and how long the answer may take.
-const PING: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
+pub(crate) const PING: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
 
 /// The service's name, as health knows it.
 const RUNTIME: &str = "runtime_bridge.v1.Runtime";

@@ -207,6 +207,6 @@ impl Gate {
             }
         }
         let operator = self.operators.contains(&peer.uid());
-        Ok(Peer { principal: format!("uid:{}", peer.uid()), bearer: None, operator })
+        Ok(Peer { principal: format!("uid:{}", peer.uid()), bearer: None, operator, is_relay: false })
     }
 }

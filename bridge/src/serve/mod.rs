@@ -22,9 +22,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     config::{self, Settings},
+    enroll::{self, Enrollment},
     gateway::Gateway,
     journal::{self, Journal},
-    link::{self, Gate, Listener, LoopbackListener, MutualListener},
+    link::{self, Dialler, Gate, Listener, LoopbackListener, MutualListener, keep_renewed},
     service,
     session::{
         Bounds, Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery,
@@ -94,6 +95,9 @@ pub(crate) enum StartError {
     /// The gateway cannot listen.
     #[error("open the gateway on 127.0.0.1: {0}")]
     Gateway(#[source] io::Error),
+    /// The enrollment of this machine cannot be used.
+    #[error(transparent)]
+    Enrollment(#[from] enroll::Error),
     /// The socket cannot be made.
     #[error(transparent)]
     Bind(#[from] link::BindError),
@@ -115,6 +119,7 @@ impl StartError {
             Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
             Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. } | link::BindError::Passed(_))
             | Self::Gateway(_) => 19,
+            Self::Enrollment(_) => 21,
             Self::Setting(_) | Self::Unreachable { .. } | Self::Bind(link::BindError::Tls { .. }) => 10,
         }
     }
@@ -208,6 +213,11 @@ pub(crate) async fn start(settings: Settings, sockets: ListenFd) -> Result<Runni
     let listener = listen(&settings, sockets, gate)?;
     let loopback = listen_on_loopback(&settings).await?;
     let mutual = listen_with_tls(&settings).await?;
+    let dialler = dialler(&settings, &journal)?;
+    if let Some(dialler) = &dialler {
+        let renewing = keep_renewed(dialler.shared(), shared.stopping.clone());
+        drop(tasks::spawn(&shared.tracker, tasks::Kind::Renewal, renewing));
+    }
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Probe, declaring::keep_looking(Arc::clone(&shared))));
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
     let kept = Retention {
@@ -229,6 +239,7 @@ pub(crate) async fn start(settings: Settings, sockets: ListenFd) -> Result<Runni
     let socket = listener.path().to_owned();
     let mut connections = vec![listener.connections().boxed()];
     connections.extend(loopback.map(|listener| listener.connections().boxed()));
+    connections.extend(dialler.map(|dialler| dialler.connections().boxed()));
     connections.extend(mutual.into_iter().map(|listener| listener.connections().boxed()));
     let connections = stream::select_all(connections);
     let server_stop = stop.clone();
@@ -332,6 +343,13 @@ async fn listen_with_tls(settings: &Settings) -> Result<Vec<MutualListener>, Sta
         listeners.push(listener);
     }
     Ok(listeners)
+}
+
+/// Dials the relay where this machine is enrolled at one.
+fn dialler(settings: &Settings, journal: &Journal) -> Result<Option<Dialler>, StartError> {
+    let Some(enrollment) = Enrollment::load(&settings.state)? else { return Ok(None) };
+    tracing::info!(environment_id = enrollment.environment_id(), relay = enrollment.url(), "this machine is enrolled");
+    Ok(Some(Dialler::new(enrollment, &settings.state, journal.state_id(), settings.limits.link())))
 }
 
 /// A write beyond the limit of a file's size is an error like a full disk, and no reason to die. A handler is not handed on to children.

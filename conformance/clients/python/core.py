@@ -53,10 +53,14 @@ def over_socket(path):
     return lambda: grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")])
 
 
-def over_tls(address, authority, certificate, key):
-    """Reaches a bridge by HOST:PORT with mutual TLS; the other three are files in PEM form. Who calls is the URI name in the certificate."""
+def over_tls(address, authority, certificate, key, host=None):
+    """Reaches a bridge by HOST:PORT with mutual TLS; the next three are files in PEM form. Who calls is the URI name in the certificate.
+
+    A relay is reached in the same way; `host` is then the name that its presence has for the Environment, where that is not the name of the address.
+    """
     authority, key, certificate = (open(path, "rb").read() for path in (authority, key, certificate))
-    return lambda: grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, certificate))
+    named = [("grpc.ssl_target_name_override", host), ("grpc.default_authority", host)] if host else []
+    return lambda: grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, certificate), named)
 
 
 class Core:

@@ -4,6 +4,8 @@ call, steer, cancel, release. Ends with 0 when everything was as the protocol sa
     python main_turn.py --socket PATH --workspace DIR --provider URL
     python main_turn.py --address HOST:PORT --authority FILE --certificate FILE --key FILE --workspace DIR --provider URL
 
+With a relay at the address, `--host` names the Environment (see the `Presence` service of the enrollment protocol).
+
 The key of the provider is in MODEL_KEY. The folder of the generated messages is on PYTHONPATH; they are made by
 
     python -m grpc_tools.protoc -I proto --python_out=DIR --grpc_python_out=DIR proto/runtime_bridge/v1/*.proto
@@ -115,13 +117,13 @@ def main():
     place = parser.add_mutually_exclusive_group(required=True)
     for option in ("--socket", "--address"):
         place.add_argument(option)
-    for option in ("--authority", "--certificate", "--key"):
+    for option in ("--authority", "--certificate", "--key", "--host"):
         parser.add_argument(option)
     options = parser.parse_args()
     dial = (
         over_socket(options.socket)
         if options.socket
-        else over_tls(options.address, options.authority, options.certificate, options.key)
+        else over_tls(options.address, options.authority, options.certificate, options.key, options.host)
     )
     key = os.environ["MODEL_KEY"]
     core = Core(dial)

@@ -46,10 +46,12 @@ pub enum Link {
     Unix,
     /// TCP with mutual TLS.
     Mtls,
+    /// A relay, which the daemon has dialled.
+    Relay,
 }
 
 impl Link {
-    /// What this run was asked for with `RUNTIME_BRIDGE_LINK`: `unix` or `mtls`.
+    /// What this run was asked for with `RUNTIME_BRIDGE_LINK`: `unix`, `mtls` or `relay`.
     ///
     /// # Errors
     /// When it was asked for something else.
@@ -57,7 +59,8 @@ impl Link {
         match std::env::var(VARIABLE).as_deref() {
             Err(_) | Ok("" | "unix") => Ok(Self::Unix),
             Ok("mtls") => Ok(Self::Mtls),
-            Ok(other) => anyhow::bail!("{VARIABLE} is `unix` or `mtls`, not `{other}`"),
+            Ok("relay") => Ok(Self::Relay),
+            Ok(other) => anyhow::bail!("{VARIABLE} is `unix`, `mtls` or `relay`, not `{other}`"),
         }
     }
 }
@@ -174,8 +177,13 @@ impl Tls {
 /// # Errors
 /// When the certificate is none.
 pub fn client_config(authority: &Authority, certificate: Option<&Certificate>) -> anyhow::Result<ClientConfig> {
+    config_trusting(authority.pem(), certificate)
+}
+
+/// The same for an authority of which there is the certificate alone.
+pub(super) fn config_trusting(authority: &str, certificate: Option<&Certificate>) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes())?)?;
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -19,6 +19,8 @@ mod order;
 mod place;
 mod process;
 mod refusal;
+mod relay;
+mod road;
 mod scenario;
 mod storage;
 
@@ -48,8 +50,11 @@ pub(crate) use place::npm_peer;
 pub use place::{Place, claude, codex, failpoints, opencode, program, python};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};
+pub use relay::{ENVIRONMENT, Relay, versioned};
+pub use road::Road;
 pub use scenario::{is_long, scenario};
 
+use crate::authority::Certificate;
 use crate::child::FaultChild;
 use crate::mcode::{self, Faults};
 use crate::mcp::{Script, Server};
@@ -101,6 +106,8 @@ pub struct Setup {
     pub link: Option<Link>,
     /// Whether the daemon is given its socket, by somebody who goes on to listen there when it has ended.
     pub given_socket: bool,
+    /// More arguments of the relay, where the Core is connected by one.
+    pub relay: Vec<String>,
     /// Where workspaces may lie.
     pub roots: Roots,
     /// More lines for the daemon's configuration file, in TOML; `{provider}` in them becomes the provider's address.
@@ -221,6 +228,12 @@ impl Setup {
         Self { link: Some(link), ..self }
     }
 
+    /// The same with more arguments of the relay.
+    #[must_use]
+    pub fn relaying(self, arguments: &[&str]) -> Self {
+        Self { relay: arguments.iter().map(ToString::to_string).collect(), ..self }
+    }
+
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -241,6 +254,8 @@ pub struct Rig {
     pub child: Option<FaultChild>,
     /// The daemon's listener with TLS, where the Core is connected so.
     tls: Option<Tls>,
+    /// The relay that the daemon dials, where the Core is connected so, and the Core's certificate.
+    relay: Option<(Relay, Certificate)>,
     harness: Harness,
     /// The placements under which Sessions were bound.
     placements: Mutex<BTreeSet<v1::Placement>>,
@@ -300,15 +315,23 @@ impl Rig {
         let config = Config { programs, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
         let base_url = provider.base_url_for(setup.harness.protocol());
         let mut text = config.text(&place, &base_url, mcp.as_ref().map(Server::origin).as_deref());
-        let tls = match setup.link.map_or_else(Link::of_run, Ok)? {
-            Link::Unix => None,
-            Link::Mtls => Some(Tls::make(place.root())?),
-        };
+        let (mut tls, mut relay) = (None, None);
+        match setup.link.map_or_else(Link::of_run, Ok)? {
+            Link::Unix => {}
+            Link::Mtls => tls = Some(Tls::make(place.root())?),
+            Link::Relay => {
+                let arguments: Vec<_> = setup.relay.iter().map(String::as_str).collect();
+                let started = Relay::start(&arguments).await?;
+                started.enroll(&place.state()).await?;
+                let certificate = started.certificate(CORE).await?;
+                relay = Some((started, certificate));
+            }
+        }
         text.push_str(tls.as_ref().map_or("", |_| link::LISTEN));
         std::fs::write(place.config(), text).context("write the configuration")?;
         let daemon = Daemon::start(&place).await?;
         let placements = Mutex::default();
-        Ok(Self { provider, mcp, daemon, child, tls, harness: setup.harness, placements, place })
+        Ok(Self { provider, mcp, daemon, child, tls, relay, harness: setup.harness, placements, place })
     }
 
     /// Ends the rig's provider, whose place another one takes: gives the port, which the daemon allows.
@@ -426,19 +449,20 @@ impl Rig {
     /// # Errors
     /// When it does not listen.
     pub async fn core(&self) -> Result<Client, Error> {
-        match &self.tls {
-            Some(tls) => tls.core().await,
-            None => Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await,
+        match (&self.tls, &self.relay) {
+            (Some(tls), _) => tls.core().await,
+            (None, Some((relay, certificate))) => relay.answering(certificate).await,
+            (None, None) => Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await,
         }
     }
 
     /// Who the rig's Core is for the daemon (R-ASG-5).
     #[must_use]
     pub fn principal(&self) -> String {
-        match self.tls {
-            Some(_) => CORE.to_owned(),
-            None => format!("uid:{}", rustix::process::getuid().as_raw()),
+        if self.tls.is_some() || self.relay.is_some() {
+            return CORE.to_owned();
         }
+        format!("uid:{}", rustix::process::getuid().as_raw())
     }
 
     /// The daemon's listener with TLS.
@@ -447,6 +471,22 @@ impl Rig {
     /// When the setup has none.
     pub fn tls(&self) -> anyhow::Result<&Tls> {
         self.tls.as_ref().context("the setup has no listener with TLS")
+    }
+
+    /// The relay that the daemon dials.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn relay(&self) -> anyhow::Result<&Relay> {
+        Ok(&self.relay.as_ref().context("the setup has no relay")?.0)
+    }
+
+    /// The same to kill it or start it again.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn relay_mut(&mut self) -> anyhow::Result<&mut Relay> {
+        Ok(&mut self.relay.as_mut().context("the setup has no relay")?.0)
     }
 
     /// A new connection to the daemon's socket, however the rig's Core is connected.

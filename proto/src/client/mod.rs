@@ -128,12 +128,26 @@ impl Client {
         F: Future<Output = io::Result<S>> + Send + 'static,
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        Self::over_named("runtime-bridge", dial).await
+    }
+
+    /// The same for a bridge that a relay knows under this host name (R-ENR-4).
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when there is no connection, or the name is none.
+    pub async fn over_named<D, F, S>(host: &str, dial: D) -> Result<Self, Error>
+    where
+        D: Fn() -> F + Send + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let dial = tower::service_fn(move |_: Uri| {
             let dialled = dial();
             async move { dialled.await.map(TokioIo::new) }
         });
         // The address only fills the `:authority` of the requests; the connector alone knows where the bridge is.
-        let channel = transport::Endpoint::from_static("http://runtime-bridge")
+        let channel = transport::Endpoint::from_shared(format!("http://{host}"))
+            .map_err(Error::transport)?
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .connect_with_connector(dial)

@@ -15,6 +15,10 @@ pub(crate) struct Shown<'a> {
     /// The one URI name in it (R-ASG-5).
     pub(crate) name: &'a str,
     /// The certificate's number at its authority.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for who keeps a list of what was revoked; the relay tells it as an answer")
+    )]
     pub(crate) serial: &'a [u8],
 }
 
@@ -22,6 +26,10 @@ pub(crate) struct Shown<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// Its certificate was revoked, and it is told so.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for who keeps a list of what was revoked; the relay tells it as an answer")
+    )]
     Revoked,
     /// Anything else. The text goes on behind its name.
     Because(String),
