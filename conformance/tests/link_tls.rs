@@ -275,7 +275,8 @@ fn slow_handshakes_hold_up_nobody_nor_the_stop() {
     scenario("tls_slow", &["R-SEC-1", "R-DUR-3"], setup, async |rig| {
         let tls = rig.tls()?;
         let mut slow = Vec::new();
-        for _ in 0..100 {
+        // More than may be under way.
+        for _ in 0..300 {
             let mut stream = TcpStream::connect(tls.address()?).await?;
             stream.write_all(b"\x16").await?;
             slow.push(stream);

@@ -1,9 +1,10 @@
 //! The command line.
 
-use std::{io::Write as _, process::ExitCode, time::Duration};
+use std::{fmt, io::Write as _, process::ExitCode, time::Duration};
 
 use adapters::harness::Isolation;
 use clap::{Parser, Subcommand};
+use listenfd::ListenFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -59,10 +60,27 @@ enum Trouble {
     Hurried,
 }
 
-/// Parses the command line and does what it says.
-pub async fn main() -> ExitCode {
+/// Sockets that the process was started with, as systemd does it (`LISTEN_FDS`).
+pub struct Sockets(ListenFd);
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sockets").field(&self.0.len()).finish()
+    }
+}
+
+impl Sockets {
+    /// Takes them. They are not handed on to children, and neither are the variables that tell of them; so this comes first.
+    #[must_use]
+    pub fn passed() -> Self {
+        Self(ListenFd::from_env())
+    }
+}
+
+/// Parses the command line and does what it says. The sockets are for a daemon.
+pub async fn main(sockets: Sockets) -> ExitCode {
     match Arguments::parse().command {
-        Command::Serve(overrides) => serve(overrides).await,
+        Command::Serve(overrides) => serve(overrides, sockets).await,
         Command::Doctor(overrides) => doctor(overrides).await,
         Command::Release(arguments) => release(arguments).await,
         Command::Admit(arguments) => admit(&arguments),
@@ -74,7 +92,7 @@ pub async fn main() -> ExitCode {
     }
 }
 
-async fn serve(overrides: Overrides) -> ExitCode {
+async fn serve(overrides: Overrides, Sockets(sockets): Sockets) -> ExitCode {
     serve::keep_memory_private();
     let settings = match Settings::load(overrides) {
         Ok(settings) => settings,
@@ -88,7 +106,7 @@ async fn serve(overrides: Overrides) -> ExitCode {
         (Err(source), _) | (_, Err(source)) => return fail(&Trouble::Signals(source), 1),
     };
     serve::outlive_keepers();
-    let running = match serve::start(settings).await {
+    let running = match serve::start(settings, sockets).await {
         Ok(running) => running,
         Err(error) => return fail(&error, error.exit_code()),
     };
@@ -198,8 +216,9 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     settings.allow_origins.extend(hosting.provider.parse().ok().as_ref().and_then(Origin::of));
     // Who calls `run` has its Harness run as itself; the daemon's Harnesses are another matter.
     settings.harness_user = None;
-    // The listener is that of a `serve`.
+    // Listeners are those of a `serve`.
     settings.loopback = AskedLoopback::default();
+    settings.listen.clear();
     // `run` itself decides about its one Turn; whatever it leaves behind nobody waits for.
     settings.limits.drain_timeout = Duration::ZERO;
     let isolation = hosting.isolation.map(|who| match who {
@@ -208,7 +227,7 @@ async fn host(hosting: run::Hosting) -> Result<run::Daemon, String> {
     });
     settings.isolation = isolation.or(settings.isolation);
     let socket = settings.socket.clone();
-    let running = serve::start(settings).await.map_err(|error| text(&error))?;
+    let running = serve::start(settings, ListenFd::empty()).await.map_err(|error| text(&error))?;
     Ok(run::Daemon { socket, stop: Box::pin(running.stop()) })
 }
 

@@ -1,6 +1,11 @@
 //! The listener with mutual TLS: a caller is who its certificate says, and nobody is heard who shows none that is allowed (R-SEC-1, R-ASG-5).
 
-use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io,
+    net::SocketAddr,
+    sync::Arc,
+};
 
 use futures_util::{
     Stream, StreamExt as _,
@@ -12,6 +17,7 @@ use tokio::{
     time,
 };
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     BindError, Connection, Limits, Peer,
@@ -19,7 +25,7 @@ use super::{
 };
 use crate::{clock, config::Listen};
 
-/// Handshakes at once. The next connection waits until one of them is over, which each is within its deadline.
+/// Handshakes at once. The next connection takes the place of the one that began first: whoever means it is done by then.
 const HANDSHAKES: usize = 256;
 
 /// A listener whose callers prove who they are.
@@ -73,55 +79,70 @@ impl MutualListener {
 
     /// The connections whose handshake is done, for ever. Handshakes run beside each other: a slow one holds up nobody.
     pub(crate) fn connections(self) -> impl Stream<Item = io::Result<Connection>> + Send {
-        let begun = (self, FuturesUnordered::new());
-        stream::unfold(begun, |(listener, mut handshakes)| async move {
+        let begun = (Arc::new(self), FuturesUnordered::new(), VecDeque::new());
+        stream::unfold(begun, |(listener, mut handshakes, mut places)| async move {
             loop {
                 tokio::select! {
                     Some(done) = handshakes.next() => {
                         if let Some(connection) = done {
-                            return Some((Ok(connection), (listener, handshakes)));
+                            return Some((Ok(connection), (listener, handshakes, places)));
                         }
                     }
-                    accepted = listener.listener.accept(), if handshakes.len() < HANDSHAKES => match accepted {
-                        // The files are looked at for each connection, so that a renewed certificate holds from the next one on.
-                        Ok((stream, from)) => handshakes.push(handshake(
-                            stream,
-                            from,
-                            listener.kept.current(),
-                            listener.operators.clone(),
-                            listener.limits,
-                        )),
+                    accepted = listener.listener.accept() => match accepted {
+                        Ok((stream, from)) => {
+                            let place = place(&mut places);
+                            handshakes.push(Arc::clone(&listener).handshake(stream, from, place));
+                        }
                         Err(error) => super::refused_by_system(&error).await,
                     },
                 }
             }
         })
     }
-}
 
-/// Does the handshake; none where it fails, and then the log has the reason: with TLS 1.3 the other side may not learn it.
-async fn handshake(
-    stream: TcpStream,
-    from: SocketAddr,
-    config: Arc<ServerConfig>,
-    operators: BTreeSet<String>,
-    limits: Limits,
-) -> Option<Connection> {
-    let done = time::timeout(limits.handshake, accept(stream, config)).await.unwrap_or_else(|_| {
-        Err(format!("the handshake was not done within {:?} (`limits.handshake_ms`)", limits.handshake))
-    });
-    match done {
-        Ok((stream, principal)) => {
-            tracing::debug!(%from, principal, "a caller connected over TLS");
-            let operator = operators.contains(&principal);
-            let peer = Peer { principal, bearer: None, operator, is_relay: false };
-            Some(Connection::new(stream, peer, limits.opening))
-        }
-        Err(why) => {
-            tracing::warn!(%from, why, "a TLS connection was refused");
-            None
+    /// Does the handshake; none where it fails, and then the log has the reason: with TLS 1.3 the other side may not learn it.
+    async fn handshake(
+        self: Arc<Self>,
+        stream: TcpStream,
+        from: SocketAddr,
+        place: CancellationToken,
+    ) -> Option<Connection> {
+        // Its end makes room.
+        let _place = place.clone().drop_guard();
+        let limit = self.limits.handshake;
+        // The files are looked at for each connection, so that a renewed certificate holds from the next one on.
+        let done = tokio::select! {
+            done = time::timeout(limit, accept(stream, self.kept.current())) => {
+                done.unwrap_or_else(|_| Err(format!("the handshake was not done within {limit:?} (`limits.handshake_ms`)")))
+            }
+            () = place.cancelled() => Err(format!("the handshake made room for a newer one; {HANDSHAKES} were under way")),
+        };
+        match done {
+            Ok((stream, principal)) => {
+                tracing::debug!(%from, principal, "a caller connected over TLS");
+                let operator = self.operators.contains(&principal);
+                let peer = Peer { principal, bearer: None, operator, is_relay: false };
+                Some(Connection::new(stream, peer, self.limits.opening))
+            }
+            Err(why) => {
+                tracing::warn!(%from, why, "a TLS connection was refused");
+                None
+            }
         }
     }
+}
+
+/// The place of a new handshake among those that are under way.
+fn place(places: &mut VecDeque<CancellationToken>) -> CancellationToken {
+    places.retain(|place| !place.is_cancelled());
+    if places.len() >= HANDSHAKES
+        && let Some(oldest) = places.pop_front()
+    {
+        oldest.cancel();
+    }
+    let place = CancellationToken::new();
+    places.push_back(place.clone());
+    place
 }
 
 type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
@@ -136,4 +157,23 @@ async fn accept(stream: TcpStream, config: Arc<ServerConfig>) -> Result<(TlsStre
     let shown = session.peer_certificates().and_then(|chain| chain.first()).ok_or("it shows no certificate")?;
     let principal = tls::holder(shown)?;
     Ok((stream, principal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_handshake_makes_room_where_there_are_too_many() {
+        let mut places = VecDeque::new();
+        let all: Vec<_> = (0..HANDSHAKES).map(|_| place(&mut places)).collect();
+        assert!(all.iter().all(|place| !place.is_cancelled()));
+        // One that is over has made room already.
+        all[7].cancel();
+        let next = place(&mut places);
+        assert!(!all[0].is_cancelled() && places.len() == HANDSHAKES);
+        let newest = place(&mut places);
+        assert!(all[0].is_cancelled() && !all[1].is_cancelled() && !next.is_cancelled() && !newest.is_cancelled());
+        assert_eq!(places.len(), HANDSHAKES);
+    }
 }

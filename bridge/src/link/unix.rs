@@ -4,7 +4,7 @@ use std::{
     io,
     os::unix::{
         fs::{FileTypeExt as _, MetadataExt as _},
-        net::UnixStream as StdStream,
+        net::{UnixListener as StdListener, UnixStream as StdStream},
     },
     path::{Path, PathBuf},
 };
@@ -58,6 +58,9 @@ pub(crate) enum BindError {
         /// What is wrong with them.
         source: super::tls::Error,
     },
+    /// The socket that the daemon was started with is not one that it may serve.
+    #[error("take the socket that the daemon was started with (LISTEN_FDS): {0}")]
+    Passed(String),
     /// Anything else.
     #[error("listen on {}: {source}", path.display())]
     Io {
@@ -88,7 +91,7 @@ pub(crate) struct Gate {
 pub(crate) struct Listener {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and number of the file that was made.
+    /// Device and number of the file that was made; none where somebody else made it.
     file: Option<(u64, u64)>,
     gate: Gate,
     limits: Limits,
@@ -120,6 +123,36 @@ impl Listener {
         rustix::process::umask(before);
         let listener = bound.map_err(io)?;
         Ok(Self { listener, path: owned(), file: file_at(path), gate, limits })
+    }
+
+    /// Takes a socket that whoever started the daemon listens on, and goes on to when the daemon has ended: what connects meanwhile waits for the
+    /// next one. Its file is not the daemon's to remove.
+    pub(crate) fn passed(
+        listener: io::Result<Option<StdListener>>,
+        gate: Gate,
+        limits: Limits,
+    ) -> Result<Self, BindError> {
+        let passed = |text: String| BindError::Passed(text);
+        let listener = listener.map_err(|error| passed(error.to_string()))?;
+        let listener = listener.ok_or_else(|| passed("it was taken already".into()))?;
+        let address = listener.local_addr().map_err(|error| passed(error.to_string()))?;
+        let path = address.as_pathname().ok_or_else(|| passed("it has no path".into()))?.to_owned();
+        let shown = |error: io::Error| passed(format!("{}: {error}", path.display()));
+        let meta = std::fs::symlink_metadata(&path).map_err(shown)?;
+        if !meta.file_type().is_socket() || meta.mode() & 0o077 != 0 {
+            return Err(passed(format!(
+                "{} has to be a socket with mode 0600; set `SocketMode=0600` in the socket unit",
+                path.display()
+            )));
+        }
+        listener.set_nonblocking(true).map_err(shown)?;
+        let listener = UnixListener::from_std(listener).map_err(shown)?;
+        Ok(Self { listener, path, file: None, gate, limits })
+    }
+
+    /// Where it listens.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The connections that are let in, for ever.

@@ -13,6 +13,7 @@ use adapters::native::{
     user::{self, User},
 };
 use futures_util::{StreamExt as _, stream};
+use listenfd::ListenFd;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::Semaphore,
@@ -116,7 +117,8 @@ impl StartError {
             Self::Bind(link::BindError::TooLong { .. }) => 17,
             Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
             Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
-            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) | Self::Gateway(_) => 19,
+            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. } | link::BindError::Passed(_))
+            | Self::Gateway(_) => 19,
             Self::Enrollment(_) => 21,
             Self::Setting(_) | Self::Unreachable { .. } | Self::Bind(link::BindError::Tls { .. }) => 10,
         }
@@ -136,7 +138,7 @@ pub(crate) struct Running {
 }
 
 /// Starts a daemon. When this returns it answers.
-pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
+pub(crate) async fn start(settings: Settings, sockets: ListenFd) -> Result<Running, StartError> {
     outlive_file_limits();
     let user = settings.harness_user().map_err(StartError::Setting)?;
     let state = state_directory(&settings.state, user.as_ref())
@@ -208,8 +210,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         keepers: shared.keepers.clone(),
         state_id: journal.state_id().to_owned(),
     };
-    make_folder_of(&settings.socket);
-    let listener = Listener::bind(&settings.socket, gate, settings.limits.link())?;
+    let listener = listen(&settings, sockets, gate)?;
     let loopback = listen_on_loopback(&settings).await?;
     let mutual = listen_with_tls(&settings).await?;
     let dialler = dialler(&settings, &journal)?;
@@ -235,6 +236,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         guard,
         streams: streams.clone(),
     };
+    let socket = listener.path().to_owned();
     let mut connections = vec![listener.connections().boxed()];
     connections.extend(loopback.map(|listener| listener.connections().boxed()));
     connections.extend(dialler.map(|dialler| dialler.connections().boxed()));
@@ -247,7 +249,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         }
         server_stop.cancel();
     });
-    tracing::info!(socket = %settings.socket.display(), runtime_id = journal.state_id(), "listening");
+    tracing::info!(socket = %socket.display(), runtime_id = journal.state_id(), "listening");
     Ok(Running { registry, harnesses, server, stop, streams, journal, _lock: lock })
 }
 
@@ -300,6 +302,18 @@ async fn open_gateway(settings: &Settings) -> Result<Option<Arc<Gateway>>, Start
         .map_err(StartError::Gateway)?;
     tracing::info!(address = %gateway.address(), "the gateway listens");
     Ok(Some(Arc::new(gateway)))
+}
+
+/// Listens on the socket that the daemon was started with, else on one of its own.
+fn listen(settings: &Settings, mut sockets: ListenFd, gate: Gate) -> Result<Listener, link::BindError> {
+    match sockets.len() {
+        0 => {
+            make_folder_of(&settings.socket);
+            Listener::bind(&settings.socket, gate, settings.limits.link())
+        }
+        1 => Listener::passed(sockets.take_unix_listener(0), gate, settings.limits.link()),
+        count => Err(link::BindError::Passed(format!("there are {count} of them; name one socket in the socket unit"))),
+    }
 }
 
 /// Listens on loopback where the operator asks for it, and says what that means.

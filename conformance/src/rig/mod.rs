@@ -106,6 +106,8 @@ pub struct Setup {
     pub link: Option<Link>,
     /// More arguments of the relay, where the Core is connected by one.
     pub relay: Vec<String>,
+    /// Whether the daemon is given its socket, by somebody who goes on to listen there when it has ended.
+    pub given_socket: bool,
     /// Where workspaces may lie.
     pub roots: Roots,
     /// More lines for the daemon's configuration file, in TOML; `{provider}` in them becomes the provider's address.
@@ -268,6 +270,9 @@ impl Rig {
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
         let mut place = setup.user.map_or_else(Place::make, Place::make_for)?;
         place.environment = setup.environment;
+        if setup.given_socket {
+            place.listen()?;
+        }
         if let Some(armed) = setup.failpoints {
             place.arm(armed)?;
         }
@@ -439,11 +444,24 @@ impl Rig {
         Ok(self.core().await?)
     }
 
-    async fn core(&self) -> Result<Client, Error> {
+    /// The same, with the client's own error.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub async fn core(&self) -> Result<Client, Error> {
         match (&self.tls, &self.relay) {
             (Some(tls), _) => tls.core().await,
             (None, Some((relay, certificate))) => relay.answering(certificate).await,
             (None, None) => Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await,
+        }
+    }
+
+    /// Who the rig's Core is for the daemon (R-ASG-5).
+    #[must_use]
+    pub fn principal(&self) -> String {
+        match (&self.tls, &self.relay) {
+            (Some(_), _) | (_, Some(_)) => CORE.to_owned(),
+            (None, None) => format!("uid:{}", rustix::process::getuid().as_raw()),
         }
     }
 
