@@ -44,6 +44,7 @@ pub(crate) struct Links {
     records: Enrollments,
     presence: Arc<dyn Presence>,
     inner: Mutex<Inner>,
+    begun: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +73,7 @@ struct Refused {
 
 impl Links {
     pub(super) fn new(records: Enrollments, presence: Arc<dyn Presence>) -> Self {
-        Self { records, presence, inner: Mutex::default() }
+        Self { records, presence, inner: Mutex::default(), begun: Instant::now() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -199,7 +200,7 @@ impl Links {
         let connected = inner.links.get(&label).map(|link| link.process.clone());
         let replacements = inner.replacements.entry(environment_id.to_owned()).or_default();
         let text = "another process connects with this identity; they replaced each other three times within a minute";
-        match replacements.comes(Instant::now(), &hello.instance, connected.as_deref()) {
+        match replacements.comes(self.begun.elapsed(), &hello.instance, connected.as_deref()) {
             Verdict::Take => Ok(()),
             Verdict::Refuse => refused(Reason::DuplicateIdentity, text),
             Verdict::RefuseBoth => {

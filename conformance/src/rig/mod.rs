@@ -29,7 +29,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use proto::client::{Client, Endpoint, Error};
 use proto::v1;
 
 pub use bystander::Bystander;
@@ -434,67 +433,6 @@ impl Rig {
     #[must_use]
     pub fn workspace(&self) -> &Path {
         self.place.workspace()
-    }
-
-    /// A new connection to the daemon.
-    ///
-    /// # Errors
-    /// When it does not listen.
-    pub async fn client(&self) -> anyhow::Result<Client> {
-        Ok(self.core().await?)
-    }
-
-    /// The same, with the client's own error.
-    ///
-    /// # Errors
-    /// When it does not listen.
-    pub async fn core(&self) -> Result<Client, Error> {
-        match (&self.tls, &self.relay) {
-            (Some(tls), _) => tls.core().await,
-            (None, Some((relay, certificate))) => relay.answering(certificate).await,
-            (None, None) => Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await,
-        }
-    }
-
-    /// Who the rig's Core is for the daemon (R-ASG-5).
-    #[must_use]
-    pub fn principal(&self) -> String {
-        if self.tls.is_some() || self.relay.is_some() {
-            return CORE.to_owned();
-        }
-        format!("uid:{}", rustix::process::getuid().as_raw())
-    }
-
-    /// The daemon's listener with TLS.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn tls(&self) -> anyhow::Result<&Tls> {
-        self.tls.as_ref().context("the setup has no listener with TLS")
-    }
-
-    /// The relay that the daemon dials.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn relay(&self) -> anyhow::Result<&Relay> {
-        Ok(&self.relay.as_ref().context("the setup has no relay")?.0)
-    }
-
-    /// The same to kill it or start it again.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn relay_mut(&mut self) -> anyhow::Result<&mut Relay> {
-        Ok(&mut self.relay.as_mut().context("the setup has no relay")?.0)
-    }
-
-    /// A new connection to the daemon's socket, however the rig's Core is connected.
-    ///
-    /// # Errors
-    /// When it does not listen.
-    pub async fn local_client(&self) -> anyhow::Result<Client> {
-        Ok(Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await?)
     }
 
     /// Stops the daemon by SIGTERM, and checks that it ends with 0 and leaves no process behind (R-CAN-4).

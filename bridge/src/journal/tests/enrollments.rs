@@ -69,3 +69,27 @@ async fn what_is_revoked_stays_so_and_the_environment_can_enroll_anew() {
     assert_eq!(again.standing("env", KEY).await.unwrap(), Standing::Revoked);
     again.close().await;
 }
+
+/// With this set the newest file is written anew.
+const WRITE: &str = "RUNTIME_BRIDGE_WRITE_FIXTURES";
+
+#[tokio::test]
+async fn a_file_of_the_first_schema_opens_and_todays_writer_fills_it_in_the_same_way() {
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/journal/fixtures/relay-v1.db");
+    let folder = Folder::new();
+    let records = Enrollments::open(&folder.path()).unwrap();
+    records.put_token([7; 32], "env", 100).await.unwrap();
+    records.put_token([8; 32], "other", 100).await.unwrap();
+    records.enroll([7; 32], "env", KEY, 1, 1000).await.unwrap();
+    let want = records.environments(1).await.unwrap();
+    records.close().await;
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::copy(folder.path(), &fixture).unwrap();
+    }
+    let folder = Folder::new();
+    std::fs::copy(fixture, folder.path()).unwrap();
+    let kept = Enrollments::open(&folder.path()).unwrap();
+    assert_eq!(kept.environments(1).await.unwrap(), want);
+    assert_eq!(kept.standing("env", KEY).await.unwrap(), Standing::Enrolled);
+    kept.close().await;
+}
