@@ -44,5 +44,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .extern_path(".runtime_bridge.v1", "crate::v1")
         .out_dir(&server)
         .compile_fds(descriptors)?;
+
+    // Enrollment has a version of its own, and is served by a relay, never by the bridge.
+    let enrollment = protox::compile(["runtime_bridge/enrollment/v1/enrollment.proto"], ["."])?;
+    fs::write(out.join("runtime_bridge.enrollment.v1.bin"), enrollment.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(enrollment)?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Files with secrets: only one that is what it seems is read, no link, ours, and for nobody else to read.
 
 use std::{
-    fs::File,
-    io,
+    fs::{self, File},
+    io::{self, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
@@ -52,4 +52,23 @@ pub(crate) fn open(path: &Path) -> Result<File, Unfit> {
         return Err(Unfit::Shown);
     }
     Ok(file)
+}
+
+/// Writes a file as a whole: who reads it finds what was there before, or all of this, also after a power loss.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn put(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", uuid::Uuid::now_v7().simple()));
+    let beside = Path::new(&beside);
+    let write = || {
+        let mut file = File::options().write(true).create_new(true).mode(mode).open(beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(beside, path)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()
+    };
+    write().inspect_err(|_| drop(fs::remove_file(beside)))
 }

@@ -24,6 +24,12 @@ pub(crate) enum Kind {
     Reader,
     /// Listens for Harnesses, serves one of their connections, or drives one to a model provider. It ends with its connection, or with the gateway.
     Gateway,
+    /// Serves one connection of the relay, or one link. It ends with its connection, or with the relay.
+    Relay,
+    /// Carries out what a bridge or an operator asked of the relay, also when nobody waits for it any more.
+    Enrollment,
+    /// Keeps the certificate for the relay good.
+    Renewal,
     /// Removes a Session's native home.
     Removal,
     /// Removes what is kept no longer.

@@ -1,6 +1,7 @@
 //! Judges a runtime bridge from outside: a scripted model provider, scripted fault children, and a rig that runs the
 //! real daemon with the real Harness. It knows the protocol and nothing of the bridge's inside.
 
+pub mod authority;
 pub mod check;
 pub mod child;
 pub mod cli;

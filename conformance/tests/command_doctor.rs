@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::{env, fs};
 
+use conformance::authority::Authority;
 use conformance::rig::{claude, codex, program};
 
 fn folder(name: &str) -> PathBuf {
@@ -33,6 +34,42 @@ fn check(output: &Output, code: i32, wants: &[&str]) {
         assert!(out.contains(want), "{want:?} is not in {out}{err}");
     }
     assert!((1..=32).contains(&out.lines().count()), "{out}");
+}
+
+#[test]
+fn a_listener_with_tls_is_told_with_its_callers_and_what_is_wrong_with_its_files() {
+    let folder = folder("listen");
+    let authority = Authority::new("an authority").unwrap();
+    let put = |name: &str, text: &str, mode: u32| {
+        fs::write(folder.join(name), text).unwrap();
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let good = authority.server(&["localhost"]).unwrap();
+    put("ca.pem", authority.pem(), 0o644);
+    put("s.pem", &good.pem, 0o644);
+    put("s.key", &good.key, 0o600);
+    let listen = "[[listen]]\naddress = '192.0.2.1:7443'\ncertificate = 's.pem'\nkey = 's.key'\nclient_ca = 'ca.pem'\n\
+        allow = ['spiffe://example.org/core', 'urn:ops']";
+    put("config.toml", listen, 0o644);
+    let codex = codex().unwrap();
+    let arguments = ["--config", "config.toml", "--codex", codex.to_str().unwrap(), "--isolation", "outer"];
+    let told = "192.0.2.1:7443 with mutual TLS for spiffe://example.org/core, urn:ops";
+    check(&doctor(&folder, &arguments), 0, &[told, "the certificate is good for another", "ready"]);
+    let expired = authority.sign(|params| {
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        Ok(())
+    });
+    let expired = expired.unwrap();
+    put("s.pem", &expired.pem, 0o644);
+    check(&doctor(&folder, &arguments), 1, &[told, "is not the one of the certificate in", "not ready"]);
+    put("s.key", &expired.key, 0o600);
+    check(&doctor(&folder, &arguments), 1, &[told, "expired since", "renew it", "not ready"]);
+    put("s.key", &expired.key, 0o640);
+    check(&doctor(&folder, &arguments), 1, &[told, "can be read by others; give it mode 0600", "not ready"]);
+    fs::remove_file(folder.join("ca.pem")).unwrap();
+    put("s.key", &expired.key, 0o600);
+    check(&doctor(&folder, &arguments), 1, &[told, "ca.pem", "not ready"]);
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

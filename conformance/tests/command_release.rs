@@ -6,7 +6,7 @@ use std::{env, fs};
 use anyhow::Context;
 use conformance::child::codex;
 use conformance::child::fault::{Fault, Place};
-use conformance::rig::{Observed, Rig, Setup, Stands, program, refused, scenario};
+use conformance::rig::{Link, Observed, Rig, Setup, Stands, program, refused, scenario};
 use proto::v1::{self, Reason, event::Kind};
 use tokio::process::Command;
 
@@ -16,7 +16,7 @@ const OWN: &str = "the command is a client of the protocol";
 #[test]
 fn a_session_whose_core_is_gone_is_released() {
     let rules = ["R-ASG-4", "R-ASG-5", "R-CAN-4", "R-OBS-2"];
-    scenario("command_release", &rules, Setup::outer().bridge(OWN), async |rig| {
+    scenario("command_release", &rules, Setup::outer().bridge(OWN).over(Link::Unix), async |rig| {
         rig.provider.script(
             r#"[{"match": "please-sleep", "play": [{"shell": {"command": "sleep 614", "yield_ms": 30000}}]}]"#,
         )?;
@@ -54,51 +54,65 @@ fn a_session_whose_core_is_gone_is_released() {
 
 #[test]
 fn what_cannot_be_released_is_told_with_what_to_do() {
-    scenario("command_release_wrong", &["R-ASG-4", "R-ASG-5"], Setup::outer().bridge(OWN), async |rig| {
-        let session = rig.session().await?;
-        let id = session.assignment().session_id.clone();
-        let socket = rig.place().socket().to_string_lossy().into_owned();
-        let output = release(rig, &["--session", "s-none", "--socket", &socket]).await?;
-        fails(&output, 1, &["s-none", "no such Session"]);
-        let output = release(rig, &["--session", &id, "--principal", "uid:4242", "--socket", &socket]).await?;
-        fails(&output, 1, &[&id, "uid:4242", "no such Session"]);
-        let output = release(rig, &["--session", "a/b", "--socket", &socket]).await?;
-        fails(&output, 1, &["session_id"]);
-        let output = release(rig, &["--session", &id, "--socket", "/nonexistent/s"]).await?;
-        fails(&output, 1, &["/nonexistent/s", "--socket"]);
-        for arguments in [&[][..], &["--session"], &["--session", "s", "--endpoint", "http://localhost"]] {
-            assert_eq!(release(rig, arguments).await?.status.code(), Some(2), "{arguments:?}");
-        }
-        // Nothing of this has touched the Session.
-        rig.whole_turn(&session, "t-1", "hello").await?.completed()
-    });
+    scenario(
+        "command_release_wrong",
+        &["R-ASG-4", "R-ASG-5"],
+        Setup::outer().bridge(OWN).over(Link::Unix),
+        async |rig| {
+            let session = rig.session().await?;
+            let id = session.assignment().session_id.clone();
+            let socket = rig.place().socket().to_string_lossy().into_owned();
+            let output = release(rig, &["--session", "s-none", "--socket", &socket]).await?;
+            fails(&output, 1, &["s-none", "no such Session"]);
+            let output = release(rig, &["--session", &id, "--principal", "uid:4242", "--socket", &socket]).await?;
+            fails(&output, 1, &[&id, "uid:4242", "no such Session"]);
+            let output = release(rig, &["--session", "a/b", "--socket", &socket]).await?;
+            fails(&output, 1, &["session_id"]);
+            let output = release(rig, &["--session", &id, "--socket", "/nonexistent/s"]).await?;
+            fails(&output, 1, &["/nonexistent/s", "--socket"]);
+            for arguments in [&[][..], &["--session"], &["--session", "s", "--endpoint", "http://localhost"]] {
+                assert_eq!(release(rig, arguments).await?.status.code(), Some(2), "{arguments:?}");
+            }
+            // Nothing of this has touched the Session.
+            rig.whole_turn(&session, "t-1", "hello").await?.completed()
+        },
+    );
 }
 
 #[test]
 fn what_is_not_proved_is_told_and_tried_again() {
-    scenario("command_release_unconfirmed", &["R-ASG-4", "R-API-5"], Setup::outer().bridge(OWN), async |rig| {
-        let session = rig.session().await?;
-        rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
-        let folder = fs::read_dir(rig.place().state().join("sessions"))?.next().context("no folder")??.path();
-        // What stands in the place of the home is no directory and cannot be removed as one.
-        let (home, aside) = (folder.join("home"), folder.join("aside"));
-        fs::rename(&home, &aside)?;
-        fs::write(&home, "mine")?;
-        let socket = rig.place().socket().to_string_lossy().into_owned();
-        let arguments = ["--session", &session.assignment().session_id, "--remove-home", "--socket", &socket];
-        says(&release(rig, &arguments).await?, 1, &["not proved", "home could not be removed", "same command again"]);
-        refused(session.turn("t-1").await, Reason::AssignmentStale)?;
-        fs::remove_file(&home)?;
-        fs::rename(&aside, &home)?;
-        says(&release(rig, &arguments).await?, 0, &["is released", "home is removed"]);
-        assert!(!home.exists());
-        Ok(())
-    });
+    scenario(
+        "command_release_unconfirmed",
+        &["R-ASG-4", "R-API-5"],
+        Setup::outer().bridge(OWN).over(Link::Unix),
+        async |rig| {
+            let session = rig.session().await?;
+            rig.whole_turn(&session, "t-1", "hello").await?.completed()?;
+            let folder = fs::read_dir(rig.place().state().join("sessions"))?.next().context("no folder")??.path();
+            // What stands in the place of the home is no directory and cannot be removed as one.
+            let (home, aside) = (folder.join("home"), folder.join("aside"));
+            fs::rename(&home, &aside)?;
+            fs::write(&home, "mine")?;
+            let socket = rig.place().socket().to_string_lossy().into_owned();
+            let arguments = ["--session", &session.assignment().session_id, "--remove-home", "--socket", &socket];
+            says(
+                &release(rig, &arguments).await?,
+                1,
+                &["not proved", "home could not be removed", "same command again"],
+            );
+            refused(session.turn("t-1").await, Reason::AssignmentStale)?;
+            fs::remove_file(&home)?;
+            fs::rename(&aside, &home)?;
+            says(&release(rig, &arguments).await?, 0, &["is released", "home is removed"]);
+            assert!(!home.exists());
+            Ok(())
+        },
+    );
 }
 
 #[test]
 fn without_the_role_of_an_operator_one_releases_ones_own() {
-    let setup = Setup::outer().bridge(OWN).with("operator_uids = []");
+    let setup = Setup::outer().bridge(OWN).over(Link::Unix).with("operator_uids = []");
     scenario("command_release_own", &["R-ASG-5"], setup, async |rig| {
         let session = rig.session().await?;
         let socket = rig.place().socket().to_string_lossy().into_owned();
@@ -110,7 +124,8 @@ fn without_the_role_of_an_operator_one_releases_ones_own() {
 
 #[test]
 fn a_release_ends_a_harness_that_does_not_obey() {
-    let setup = Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN) };
+    let setup =
+        Setup { stands: Stands::Faulty(Box::new(codex::healthy())), ..Setup::outer().bridge(OWN).over(Link::Unix) };
     scenario("command_release_deaf", &["R-ASG-4", "R-CAN-4"], setup, async |rig| {
         let session = rig.session().await?;
         if let Some(child) = &rig.child {

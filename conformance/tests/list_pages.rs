@@ -1,7 +1,7 @@
 //! Lists of Turns and of Sessions: order, pages, what each entry says, and who may see what.
 
 use anyhow::Context;
-use conformance::rig::{Daemon, Observed, Rig, Setup, function, refusal, refused, scenario, text_result};
+use conformance::rig::{Daemon, Link, Observed, Rig, Setup, function, refusal, refused, scenario, text_result};
 use proto::client::Session;
 use proto::v1::{self, ExecutorState, Reason, TurnPhase};
 
@@ -102,7 +102,7 @@ fn sessions_are_listed_as_they_stand() {
                 ("s-5", 1, false, ExecutorState::None, ""),
             ]
         );
-        assert!(all.iter().all(|session| session.principal.starts_with("uid:") && session.assignment_id == "a-1"));
+        assert!(all.iter().all(|session| session.principal == rig.principal() && session.assignment_id == "a-1"));
         assert_eq!(all[0].placement, Some(placed(rig)));
         assert_eq!(all[4].placement, Some(v1::session_summary::Placement::None(v1::NoPlacement {})));
         assert_eq!((all[0].native_session_id.as_str(), all[0].last_activity), ("", None));
@@ -136,7 +136,7 @@ fn sessions_are_listed_as_they_stand() {
 
 #[test]
 fn only_an_operator_sees_all_principals() {
-    let setup = Setup::outer().bridge(OWN).with("operator_uids = []");
+    let setup = Setup::outer().bridge(OWN).over(Link::Unix).with("operator_uids = []");
     scenario("list_not_authorized", &["R-ASG-5", "R-API-4"], setup, async |rig| {
         let session = bind(rig, "s-1").await?;
         let client = rig.client().await?;
@@ -174,8 +174,7 @@ async fn request(
     page_token: &str,
 ) -> Result<v1::ListTurnsResponse, proto::client::Error> {
     let assignment = Some(session.assignment().clone());
-    let client = proto::client::Client::connect(proto::client::Endpoint::Unix(rig.place().socket().to_owned())).await?;
-    client.list_turns(v1::ListTurnsRequest { assignment, page_size, page_token: page_token.into() }).await
+    rig.core().await?.list_turns(v1::ListTurnsRequest { assignment, page_size, page_token: page_token.into() }).await
 }
 
 async fn list_turns(

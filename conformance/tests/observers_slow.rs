@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use conformance::rig::{Observed, Rig, Setup, refusal, scenario};
+use conformance::rig::{Link, Observed, Rig, Setup, refusal, scenario};
 use proto::client::{Client, Endpoint, Messages, Session};
 use proto::v1::{self, Reason};
 use serde_json::json;
@@ -116,7 +116,7 @@ fn an_observer_that_does_not_read_loses_its_stream_and_nothing_else() {
 
 #[test]
 fn a_connection_that_hardly_moves_holds_up_nobody() {
-    let setup = Setup::outer().bridge(OWN).with("limits.observer_ms = 1500");
+    let setup = Setup::outer().bridge(OWN).over(Link::Unix).with("limits.observer_ms = 1500");
     scenario("observe_narrow", &["R-EVT-8", "R-EVT-11"], setup, async |rig| {
         rig.provider.script(&answer())?;
         let session = rig.session().await?;

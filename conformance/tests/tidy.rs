@@ -20,10 +20,22 @@ fn session_and_turn_name_neither_the_wire_nor_the_database() {
 
 #[test]
 fn only_the_edges_name_tonic() {
-    const EDGES: &[&str] =
-        &["bridge/src/link", "bridge/src/service", "bridge/src/telemetry", "bridge/src/cli", "proto", "conformance"];
+    const EDGES: &[&str] = &[
+        "bridge/src/cli",
+        "bridge/src/enroll",
+        "bridge/src/link",
+        "bridge/src/relay",
+        "bridge/src/service",
+        "bridge/src/telemetry",
+        "conformance",
+        "proto",
+    ];
     let room = |path: &str| !EDGES.iter().any(|edge| in_room(path, edge));
-    report(names(&sources(room), &["tonic*"], "only link, service, telemetry, cli, proto and conformance know gRPC"));
+    report(names(
+        &sources(room),
+        &["tonic*"],
+        "only link, service, relay, enroll, telemetry, cli, proto and conformance know gRPC",
+    ));
 }
 
 #[test]

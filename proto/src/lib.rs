@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod enrollment;
 pub mod raw;
 pub mod version;
 

@@ -23,6 +23,8 @@ pub(crate) struct DoctorReport {
     pub(crate) uid: Finding,
     /// Whether the gateway keeps model keys away from Harnesses (R-SEC-3).
     pub(crate) gateway: Finding,
+    /// Each listener with mutual TLS, for whom it is, and how long its certificate is good (R-SEC-1).
+    pub(crate) listen: Vec<Finding>,
     /// The plain listener on loopback, where one is asked for.
     pub(crate) loopback: Option<Finding>,
 }
@@ -60,7 +62,7 @@ impl DoctorReport {
     pub(crate) fn is_healthy(&self) -> bool {
         let findings = [&self.isolation, &self.socket, &self.state_dir, &self.keeper, &self.peer_check, &self.uid];
         self.harnesses.iter().any(|harness| harness.unusable.is_none())
-            && findings.iter().all(|finding| finding.problem.is_none())
+            && findings.into_iter().chain(&self.listen).all(|finding| finding.problem.is_none())
     }
 }
 
@@ -96,7 +98,9 @@ pub(crate) fn render(report: &DoctorReport) -> String {
         ("uid", &report.uid),
         ("gateway", &report.gateway),
     ];
-    for (name, finding) in findings.into_iter().chain(report.loopback.as_ref().map(|finding| ("loopback", finding))) {
+    let listen = report.listen.iter().map(|finding| ("listen", finding));
+    let loopback = report.loopback.as_ref().map(|finding| ("loopback", finding));
+    for (name, finding) in findings.into_iter().chain(listen).chain(loopback) {
         match &finding.problem {
             None => line(&mut text, name, &finding.value),
             Some(problem) => line(&mut text, name, &format!("{}: {problem}", finding.value)),
@@ -137,6 +141,7 @@ mod tests {
             peer_check: fine("a process below a keeper is refused"),
             uid: fine("1000, which Harnesses have too"),
             gateway: fine("on: no Harness holds a model key"),
+            listen: Vec::new(),
             loopback: None,
         }
     }
@@ -188,6 +193,17 @@ mod tests {
         gateway     on: no Harness holds a model key
         all in all  not ready
         ");
+    }
+
+    #[test]
+    fn a_listener_that_cannot_be_used_is_told() {
+        let mut report = report();
+        let listen = |problem| Finding { value: "0.0.0.0:7443 with mutual TLS for urn:core".into(), problem };
+        report.listen = vec![listen(None), listen(Some("the certificate is expired since 3 days".into()))];
+        assert!(!report.is_healthy());
+        let text = render(&report);
+        assert!(text.contains("\nlisten      0.0.0.0:7443 with mutual TLS for urn:core\n"), "{text}");
+        assert!(text.contains("for urn:core: the certificate is expired since 3 days\n"), "{text}");
     }
 
     #[test]

@@ -14,7 +14,8 @@ use adapters::{
 
 use super::doctor::{DoctorReport, Finding, HarnessFound};
 use crate::{
-    config::{self, Settings},
+    config::{self, Listen, Settings},
+    link,
     serve::{self, Harnesses},
     service,
 };
@@ -90,6 +91,7 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
         } else {
             "off: each Harness holds its model key itself, and addresses of providers are not checked where they are connected to"
         }),
+        listen: settings.listen.iter().map(listener).collect(),
         // Settings with a listener that may not be are none.
         loopback: settings.loopback().ok().flatten().map(|loopback| {
             fine(format!(
@@ -99,6 +101,16 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
                 if settings.harness_user.is_none() { "included" } else { "not included" }
             ))
         }),
+    }
+}
+
+/// Whom a listener with TLS serves, and whether its files are good.
+fn listener(of: &Listen) -> Finding {
+    let names: Vec<_> = of.allow.iter().map(String::as_str).collect();
+    let value = format!("{} with mutual TLS for {}", of.address, names.join(", "));
+    match link::examine(of) {
+        Ok(told) => Finding { value: format!("{value}; {told}"), problem: None },
+        Err(problem) => Finding { value, problem: Some(problem) },
     }
 }
 

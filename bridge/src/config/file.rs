@@ -14,7 +14,7 @@ use adapters::{
 use serde::Deserialize;
 
 use super::{
-    AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, origins, places, secret, value,
+    AskedLoopback, Error, Limits, LogFormat, Provider, Settings, isolation_of, listen, origins, places, secret, value,
 };
 use crate::gateway::StreamLimits;
 
@@ -37,6 +37,8 @@ pub(super) struct File {
     log_format: Option<String>,
     #[serde(default)]
     loopback: AskedLoopback,
+    #[serde(default)]
+    listen: Vec<listen::Asked>,
     max_executors: Option<u32>,
     gateway: Option<bool>,
     #[serde(default)]
@@ -181,6 +183,8 @@ struct LimitEntries {
     mcp_bytes: Option<usize>,
     mcp_start_ms: Option<u64>,
     functions_listed_ms: Option<u64>,
+    handshake_ms: Option<u64>,
+    opening_ms: Option<u64>,
 }
 
 /// Reads a file.
@@ -219,6 +223,9 @@ impl File {
             providers.insert(name, Provider { provider, key: secret });
         }
         let agents = self.harness.acp.into_iter().map(|(name, entry)| entry.settle(name)).collect::<Result<_, _>>()?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let listen = self.listen.into_iter().enumerate();
+        let listen = listen.map(|(index, asked)| asked.settle(index, folder)).collect::<Result<_, _>>()?;
         Ok(Settings {
             state: self.state.unwrap_or_else(places::state),
             socket: self.socket.unwrap_or_else(places::socket),
@@ -232,7 +239,8 @@ impl File {
             keeper: self.keeper,
             log: self.log.unwrap_or_else(|| "info".into()),
             log_format: self.log_format.as_deref().map(LogFormat::parse).transpose()?,
-            loopback: self.loopback.beside(path.parent().unwrap_or(Path::new(""))),
+            loopback: self.loopback.beside(folder),
+            listen,
             max_executors: self.max_executors,
             codex: self.codex.program,
             claude_code: self.claude_code.program,
@@ -307,6 +315,8 @@ impl LimitEntries {
             mcp_bytes: wide("mcp_bytes", self.mcp_bytes, usual.mcp_bytes)?,
             mcp_start: time("mcp_start_ms", self.mcp_start_ms, usual.mcp_start)?,
             functions_listed: time("functions_listed_ms", self.functions_listed_ms, usual.functions_listed)?,
+            handshake: time("handshake_ms", self.handshake_ms, usual.handshake)?,
+            opening: time("opening_ms", self.opening_ms, usual.opening)?,
         })
     }
 }
@@ -331,6 +341,7 @@ mod tests {
         refused("max_executors = 0", &["max_executors", "at least 1"]);
         refused("log_format = 'xml'", &["log_format", "`json` or `text`"]);
         refused("[loopback]\nport = 1", &["line 2", "port", "bearer_file"]);
+        refused("[[listen]]\naddress = '0.0.0.0:1'", &["line 1", "certificate"]);
         refused("allow_origins = ['https://h', 'https://h/v1']", &["allow_origins[1]", "without a path"]);
         refused("[limits]\nkeep_alive_ms = 0", &["limits.keep_alive_ms"]);
         refused("[limits]\nkeep_alive = 1", &["line 2", "keep_alive"]);

@@ -19,7 +19,7 @@ impl LogFormat {
         if std::io::stderr().is_terminal() { Self::Text } else { Self::Json }
     }
 
-    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         match text {
             "json" => Ok(Self::Json),
             "text" => Ok(Self::Text),

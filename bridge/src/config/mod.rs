@@ -15,17 +15,22 @@ use adapters::{
 };
 use secrecy::SecretString;
 
-use crate::gateway::{ConnectLimits, Guard, Guards, Origin, StreamLimits};
+use crate::{
+    gateway::{ConnectLimits, Guard, Guards, Origin, StreamLimits},
+    link,
+};
 
 mod file;
+mod listen;
 mod logs;
 mod loopback;
 mod places;
 mod user;
 
+pub(crate) use listen::Listen;
 pub(crate) use logs::LogFormat;
 pub(crate) use loopback::{Asked as AskedLoopback, Loopback};
-pub(crate) use places::config_file as default_file;
+pub(crate) use places::{config_file as default_file, relay_state};
 
 /// Everything that an operator decides.
 #[derive(Clone, Debug)]
@@ -56,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) log_format: Option<LogFormat>,
     /// The plain listener on loopback, as it was asked for.
     pub(crate) loopback: AskedLoopback,
+    /// Listeners with mutual TLS.
+    pub(crate) listen: Vec<Listen>,
     /// Executors that may exist at once; `None` decides by the machine (R-PRE-3).
     pub(crate) max_executors: Option<u32>,
     /// The Codex program; `None` looks on `PATH`.
@@ -114,12 +121,21 @@ pub(crate) struct Limits {
     pub(crate) mcp_start: Duration,
     /// For the functions to be listed by a Harness that asks for them in the Turn.
     pub(crate) functions_listed: Duration,
+    /// For the handshake of TLS of a caller.
+    pub(crate) handshake: Duration,
+    /// For a caller to begin with HTTP/2.
+    pub(crate) opening: Duration,
 }
 
 impl Limits {
     /// Of one connection to a model provider.
     pub(crate) fn connect(&self) -> ConnectLimits {
         ConnectLimits { address: self.connect_address, whole: self.connect }
+    }
+
+    /// Of one connection of a caller.
+    pub(crate) fn link(&self) -> link::Limits {
+        link::Limits { handshake: self.handshake, opening: self.opening }
     }
 }
 
@@ -155,6 +171,8 @@ impl Default for Limits {
             mcp_bytes: 64 << 20,
             mcp_start: Duration::from_secs(10),
             functions_listed: Duration::from_secs(2),
+            handshake: Duration::from_secs(10),
+            opening: Duration::from_secs(10),
         }
     }
 }

@@ -27,6 +27,14 @@ pub(super) fn state() -> PathBuf {
     folder("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("runtime-bridge")).unwrap_or_default()
 }
 
+/// The state directory of a relay; empty when no place is known.
+pub(crate) fn relay_state() -> PathBuf {
+    if uid() == 0 {
+        return PathBuf::from("/var/lib/runtime-bridge-relay");
+    }
+    folder("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("runtime-bridge-relay")).unwrap_or_default()
+}
+
 /// The socket; empty when no place is known.
 pub(super) fn socket() -> PathBuf {
     if uid() == 0 {

@@ -5,6 +5,7 @@
 //! decides nothing about a Turn or a call, reads no clock, and never decodes the bytes that it is given to keep.
 
 mod calls;
+mod enrollments;
 mod error;
 mod executors;
 #[cfg(failpoints)]
@@ -33,6 +34,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::{
+    enrollments::{Enrolled, Enrollments, Renewed, Standing},
     error::Error,
     records::{
         CallRecord, EndRecord, ExecutorRecord, HistoryRecord, InputRecord, LastTurn, NewCall, NewTurn, Placement,
@@ -76,7 +78,11 @@ impl Journal {
     /// [`Error::Locked`] when another process has the file open, [`Error::NewerSchema`] when a later version of the
     /// daemon wrote it, [`Error::Corrupt`] when it is damaged or no journal, [`Error::Open`] for everything else.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let (connection, state_id) = schema::open(path)?;
+        Self::open_as(path, &schema::BRIDGE)
+    }
+
+    fn open_as(path: &Path, schema: &schema::Schema) -> Result<Self> {
+        let (connection, state_id) = schema::open(path, schema)?;
         let place = place::Place::of(path);
         let place = place.map_err(|source| Error::Open { path: path.to_owned(), source: Arc::new(source) })?;
         let (operations, waiting) = mpsc::channel(WAITING);

@@ -16,11 +16,20 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{Error, Result};
 
-/// The migration at index n brings schema n to n + 1; `user_version` holds the number of those that were applied.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
+/// What a file holds.
+#[derive(Debug)]
+pub(super) struct Schema {
+    /// The migration at index n brings schema n to n + 1; `user_version` holds the number of those that were applied.
+    migrations: &'static [&'static str],
+    /// Marks the file as ours (`application_id`).
+    application: i64,
+}
 
-/// Marks the file as ours (`application_id`): "RBJ1".
-const APPLICATION: i64 = 0x5242_4A31;
+/// The journal of a bridge; its mark is "RBJ1".
+pub(super) const BRIDGE: Schema = Schema { migrations: &[VERSION_1, VERSION_2, VERSION_3], application: 0x5242_4A31 };
+
+/// The records of a relay; their mark is "RBR1".
+pub(super) const RELAY: Schema = Schema { migrations: &[RELAY_VERSION_1], application: 0x5242_5231 };
 
 /// What SQLite's format has in front of the first page's content.
 const HEADER_BYTES: usize = 100;
@@ -145,10 +154,40 @@ CREATE TABLE input (
 ) STRICT;
 ";
 
+/// Tokens and enrollments of a relay.
+const RELAY_VERSION_1: &str = "
+CREATE TABLE meta (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- A one-time token by its digest; the token itself is nowhere.
+CREATE TABLE token (
+    digest         BLOB NOT NULL PRIMARY KEY,
+    environment_id TEXT NOT NULL,
+    expires_ms     INTEGER NOT NULL,
+    void           INTEGER NOT NULL DEFAULT 0,
+    -- Digest of the key that it was used with.
+    used_by        BLOB
+) STRICT, WITHOUT ROWID;
+CREATE INDEX token_by_environment ON token (environment_id);
+
+-- A key that was enrolled for an Environment. One that was revoked stays, so that it is known as such.
+CREATE TABLE enrollment (
+    row            INTEGER PRIMARY KEY,
+    environment_id TEXT NOT NULL,
+    key            BLOB NOT NULL,
+    not_after_ms   INTEGER NOT NULL,
+    revoked        INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (environment_id, key)
+) STRICT;
+CREATE UNIQUE INDEX enrollment_current ON enrollment (environment_id) WHERE revoked = 0;
+";
+
 /// Opens and locks the file, brings it up to date, and gives the connection and the state's id.
-pub(super) fn open(path: &Path) -> Result<(Connection, String)> {
+pub(super) fn open(path: &Path, schema: &Schema) -> Result<(Connection, String)> {
     let failed = |source: Arc<dyn std::error::Error + Send + Sync>| Error::Open { path: path.to_owned(), source };
-    let outcome = open_connection(path);
+    let outcome = open_connection(path, schema);
     let (connection, state_id) = outcome.map_err(|error| match error {
         Error::Full(source) | Error::Sql(source) => failed(source),
         other => other,
@@ -159,10 +198,10 @@ pub(super) fn open(path: &Path) -> Result<(Connection, String)> {
     Ok((connection, state_id))
 }
 
-fn open_connection(path: &Path) -> Result<(Connection, String)> {
+fn open_connection(path: &Path, schema: &Schema) -> Result<(Connection, String)> {
     // SQLite would make it readable by all; its other files take the mode of this one.
     let made = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
-    let made = made.and_then(|_| is_foreign(path));
+    let made = made.and_then(|_| is_foreign(path, schema));
     if made.map_err(|source| Error::Open { path: path.to_owned(), source: Arc::new(source) })? {
         return Err(Error::Corrupt(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
             "the file belongs to another program",
@@ -188,14 +227,14 @@ fn open_connection(path: &Path) -> Result<(Connection, String)> {
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 8192, |row| row.get::<_, i64>(0))?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    migrate(&connection)?;
+    migrate(&connection, schema)?;
     let state_id = state_id(&connection)?;
     Ok((connection, state_id))
 }
 
 /// Whether the file is no journal of ours, as far as its first bytes tell. Asking SQLite would already change a database of somebody else,
 /// since the mode of its log is set first. Ours has that mode from its first page on.
-fn is_foreign(path: &Path) -> io::Result<bool> {
+fn is_foreign(path: &Path, schema: &Schema) -> io::Result<bool> {
     let mut header = [0; HEADER_BYTES];
     match File::open(path)?.read_exact(&mut header) {
         Ok(()) => {}
@@ -206,28 +245,28 @@ fn is_foreign(path: &Path) -> io::Result<bool> {
     let application = i64::from(u32::from_be_bytes([header[68], header[69], header[70], header[71]]));
     let is_database = header.starts_with(b"SQLite format 3\0") && header[18] == WRITE_AHEAD;
     // The number may still stand in the write-ahead log alone.
-    Ok(!is_database || ![0, APPLICATION].contains(&application))
+    Ok(!is_database || ![0, schema.application].contains(&application))
 }
 
-fn migrate(connection: &Connection) -> Result<()> {
+fn migrate(connection: &Connection, schema: &Schema) -> Result<()> {
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let known = i64::try_from(schema.migrations.len()).unwrap_or(i64::MAX);
     if found > known {
         return Err(Error::NewerSchema { found, known });
     }
     let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let objects: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
-    let ours = if found == 0 { objects == 0 } else { application == APPLICATION };
+    let ours = if found == 0 { objects == 0 } else { application == schema.application };
     if !ours {
         return Err(Error::Corrupt(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(
             "the database belongs to another program",
         ))));
     }
     let applied = usize::try_from(found).unwrap_or(usize::MAX);
-    for (index, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
+    for (index, migration) in schema.migrations.iter().enumerate().skip(applied) {
         let transaction = connection.unchecked_transaction()?;
         transaction.execute_batch(migration)?;
-        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "application_id", schema.application)?;
         transaction.pragma_update(None, "user_version", i64::try_from(index + 1).unwrap_or(i64::MAX))?;
         transaction.commit()?;
     }

@@ -5,15 +5,11 @@ use std::{fmt, io, net::SocketAddr};
 use futures_util::{Stream, stream};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
-use tokio::net::{TcpListener, TcpStream};
-use tonic::{Request, Status};
+use tokio::net::TcpListener;
+use tonic::Request;
 
-use super::{BindError, Connection, Peer, connection::Socket};
-use crate::{
-    config::Loopback,
-    refusal::{Reason, Refusal},
-    service,
-};
+use super::{BindError, Connection, Limits, Peer};
+use crate::config::Loopback;
 
 /// The header with the bearer.
 const HEADER: &str = "authorization";
@@ -42,18 +38,19 @@ impl fmt::Debug for Bearer {
     }
 }
 
-/// Refuses a call without the bearer that its connection asks for; health and reflection are calls like any other.
-pub(super) fn check(request: Request<()>) -> Result<Request<()>, Status> {
-    let Some(bearer) = request.extensions().get::<Peer>().and_then(|peer| peer.bearer.as_ref()) else {
-        return Ok(request);
-    };
+/// Whether a call carries the bearer, once.
+///
+/// # Errors
+/// What it should carry.
+pub(super) fn carries(request: &Request<()>, bearer: &Bearer) -> Result<(), &'static str> {
     let mut offered = request.metadata().get_all(HEADER).iter();
     let told = offered.next().and_then(|value| value.to_str().ok()).and_then(|text| text.strip_prefix(SCHEME));
     if offered.next().is_none() && told.is_some_and(|told| bearer.is(told)) {
-        return Ok(request);
+        return Ok(());
     }
-    let text = "every call over the loopback listener carries the metadata `authorization: Bearer ...` once, with the bearer of its file";
-    Err(service::status(Refusal::new(Reason::NotAuthorized, text)))
+    Err(
+        "every call over the loopback listener carries the metadata `authorization: Bearer ...` once, with the bearer of its file",
+    )
 }
 
 /// A listener on loopback.
@@ -61,15 +58,20 @@ pub(super) fn check(request: Request<()>) -> Result<Request<()>, Status> {
 pub(crate) struct LoopbackListener {
     listener: TcpListener,
     peer: Peer,
+    limits: Limits,
 }
 
 impl LoopbackListener {
     /// Listens.
-    pub(crate) async fn bind(settings: &Loopback) -> Result<Self, BindError> {
+    pub(crate) async fn bind(settings: &Loopback, limits: Limits) -> Result<Self, BindError> {
         let address = settings.address;
         let listener = TcpListener::bind(address).await.map_err(|source| BindError::Tcp { address, source })?;
         let bearer = Some(Bearer::of(settings.bearer.expose_secret()));
-        Ok(Self { listener, peer: Peer { principal: settings.name.clone(), bearer, operator: false } })
+        Ok(Self {
+            listener,
+            peer: Peer { principal: settings.name.clone(), bearer, operator: false, is_relay: false },
+            limits,
+        })
     }
 
     /// Where it listens.
@@ -86,8 +88,8 @@ impl LoopbackListener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    at_once(&stream);
-                    return Connection { socket: Socket::Tcp(stream), peer: self.peer.clone() };
+                    super::at_once(&stream);
+                    return Connection::new(stream, self.peer.clone(), self.limits.opening);
                 }
                 Err(error) => super::refused_by_system(&error).await,
             }
@@ -95,42 +97,28 @@ impl LoopbackListener {
     }
 }
 
-/// An event is not held back to be sent with the next one.
-fn at_once(stream: &TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection collects what it sends");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn call(peer: Peer, headers: &[&str]) -> Result<(), String> {
+    fn call(headers: &[&str]) -> Result<(), &'static str> {
         let mut request = Request::new(());
-        request.extensions_mut().insert(peer);
         for header in headers {
             request.metadata_mut().append(HEADER, header.parse().unwrap());
         }
-        check(request).map(drop).map_err(|status| {
-            assert!(status.metadata().contains_key(proto::REASON_TRAILER));
-            status.message().to_owned()
-        })
+        carries(&request, &Bearer::of("secret-1"))
     }
 
     #[test]
     fn the_bearer_is_asked_for_once_and_as_a_whole() {
-        let peer = || Peer { principal: "core".into(), bearer: Some(Bearer::of("secret-1")), operator: false };
-        assert_eq!(call(peer(), &["Bearer secret-1"]), Ok(()));
+        assert_eq!(call(&["Bearer secret-1"]), Ok(()));
         for wrong in
             [&[][..], &["Bearer "], &["Bearer secret-2"], &["Bearer secret-11"], &["secret-1"], &["Basic secret-1"]]
         {
-            let text = call(peer(), wrong).unwrap_err();
+            let text = call(wrong).unwrap_err();
             assert!(!text.contains("secret"), "{text}");
         }
-        call(peer(), &["Bearer secret-1", "Bearer secret-1"]).unwrap_err();
-        // On the socket nobody is asked.
-        assert_eq!(call(Peer { principal: "uid:0".into(), bearer: None, operator: false }, &[]), Ok(()));
-        assert!(!format!("{:?}", peer()).contains("secret"));
+        call(&["Bearer secret-1", "Bearer secret-1"]).unwrap_err();
+        assert!(!format!("{:?}", Bearer::of("secret-1")).contains("secret"));
     }
 }

@@ -1,13 +1,22 @@
 //! Connections: where callers come from, who they are, and the one gRPC server that serves them all. Knows no Session.
 
+mod caller;
 mod connection;
+mod dial;
+pub(crate) mod greeting;
 mod loopback;
+mod mutual;
 mod server;
+pub(crate) mod tls;
 mod unix;
 
+use std::time::Duration;
+
 pub(crate) use connection::Connection;
+pub(crate) use dial::{Dialler, keep_renewed};
 pub(crate) use loopback::LoopbackListener;
-pub(crate) use server::{Server, serve};
+pub(crate) use mutual::{MutualListener, examine};
+pub(crate) use server::{CONNECTION_WINDOW, MAX_STREAMS, PING, STREAM_WINDOW, Server, serve};
 pub(crate) use unix::{BindError, Gate, Listener};
 
 /// Who is at the other end of a connection.
@@ -19,10 +28,28 @@ pub(crate) struct Peer {
     pub(crate) bearer: Option<loopback::Bearer>,
     /// Whether it has the role of an operator.
     pub(crate) operator: bool,
+    /// Whether it is the relay, whose calls name the principal (R-ENR-4).
+    pub(crate) is_relay: bool,
+}
+
+/// What a connection has to do in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The handshake of TLS.
+    pub(crate) handshake: Duration,
+    /// To begin with HTTP/2.
+    pub(crate) opening: Duration,
+}
+
+/// An event is not held back to be sent with the next one.
+pub(crate) fn at_once(stream: &tokio::net::TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection collects what it sends");
+    }
 }
 
 /// The system gives no connection. Out of descriptors, most likely: what is open goes on, and the next one gets its turn.
-async fn refused_by_system(error: &std::io::Error) {
+pub(crate) async fn refused_by_system(error: &std::io::Error) {
     tracing::error!(%error, "a connection could not be accepted");
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
 }

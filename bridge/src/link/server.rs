@@ -5,17 +5,17 @@ use std::{io, sync::Arc, time::Duration};
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Connection, loopback};
+use super::{Connection, caller};
 use crate::{config::Providers, gateway::Guard, service, session::Registry};
 
 /// Window of one stream: a stalled observer holds up nobody else on its connection.
-const STREAM_WINDOW: u32 = 256 << 10;
+pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
 /// Window of a connection.
-const CONNECTION_WINDOW: u32 = 16 << 20;
+pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Streams of one connection at once.
-const MAX_STREAMS: u32 = 1024;
+pub(crate) const MAX_STREAMS: u32 = 1024;
 /// How often a quiet connection is pinged, and how long the answer may take.
-const PING: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
+pub(crate) const PING: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
 
 /// The service's name, as health knows it.
 const RUNTIME: &str = "runtime_bridge.v1.Runtime";
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(PING.0))
         .http2_keepalive_timeout(Some(PING.1))
-        .layer(tonic::service::InterceptorLayer::new(loopback::check))
+        .layer(tonic::service::InterceptorLayer::new(caller::check))
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)

@@ -4,7 +4,7 @@ use std::{
     io,
     os::unix::{
         fs::{FileTypeExt as _, MetadataExt as _},
-        net::UnixStream as StdStream,
+        net::{UnixListener as StdListener, UnixStream as StdStream},
     },
     path::{Path, PathBuf},
 };
@@ -13,7 +13,7 @@ use adapters::native::{environment::Mark, tree};
 use futures_util::{Stream, stream};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{Connection, Peer, connection::Socket};
+use super::{Connection, Limits, Peer};
 use crate::session::Keepers;
 
 /// Longest path of a socket in bytes: `sun_path` less its NUL.
@@ -42,7 +42,7 @@ pub(crate) enum BindError {
         /// The path.
         path: PathBuf,
     },
-    /// The loopback address cannot be listened on.
+    /// An address cannot be listened on.
     #[error("listen on {address}: {source}")]
     Tcp {
         /// The address.
@@ -50,6 +50,17 @@ pub(crate) enum BindError {
         /// What the system says.
         source: io::Error,
     },
+    /// A listener's files of TLS cannot be used.
+    #[error("listen on {address}: {source}")]
+    Tls {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What is wrong with them.
+        source: super::tls::Error,
+    },
+    /// The socket that the daemon was started with is not one that it may serve.
+    #[error("take the socket that the daemon was started with (LISTEN_FDS): {0}")]
+    Passed(String),
     /// Anything else.
     #[error("listen on {}: {source}", path.display())]
     Io {
@@ -80,14 +91,15 @@ pub(crate) struct Gate {
 pub(crate) struct Listener {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and number of the file that was made.
+    /// Device and number of the file that was made; none where somebody else made it.
     file: Option<(u64, u64)>,
     gate: Gate,
+    limits: Limits,
 }
 
 impl Listener {
     /// Listens. The caller holds the lock of the state directory, so a socket that nobody answers on is left from an earlier run.
-    pub(crate) fn bind(path: &Path, gate: Gate) -> Result<Self, BindError> {
+    pub(crate) fn bind(path: &Path, gate: Gate, limits: Limits) -> Result<Self, BindError> {
         let owned = || path.to_owned();
         let length = path.as_os_str().len();
         if length > MAX_PATH {
@@ -110,7 +122,37 @@ impl Listener {
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
         let listener = bound.map_err(io)?;
-        Ok(Self { listener, path: owned(), file: file_at(path), gate })
+        Ok(Self { listener, path: owned(), file: file_at(path), gate, limits })
+    }
+
+    /// Takes a socket that whoever started the daemon listens on, and goes on to when the daemon has ended: what connects meanwhile waits for the
+    /// next one. Its file is not the daemon's to remove.
+    pub(crate) fn passed(
+        listener: io::Result<Option<StdListener>>,
+        gate: Gate,
+        limits: Limits,
+    ) -> Result<Self, BindError> {
+        let passed = |text: String| BindError::Passed(text);
+        let listener = listener.map_err(|error| passed(error.to_string()))?;
+        let listener = listener.ok_or_else(|| passed("it was taken already".into()))?;
+        let address = listener.local_addr().map_err(|error| passed(error.to_string()))?;
+        let path = address.as_pathname().ok_or_else(|| passed("it has no path".into()))?.to_owned();
+        let shown = |error: io::Error| passed(format!("{}: {error}", path.display()));
+        let meta = std::fs::symlink_metadata(&path).map_err(shown)?;
+        if !meta.file_type().is_socket() || meta.mode() & 0o077 != 0 {
+            return Err(passed(format!(
+                "{} has to be a socket with mode 0600; set `SocketMode=0600` in the socket unit",
+                path.display()
+            )));
+        }
+        listener.set_nonblocking(true).map_err(shown)?;
+        let listener = UnixListener::from_std(listener).map_err(shown)?;
+        Ok(Self { listener, path, file: None, gate, limits })
+    }
+
+    /// Where it listens.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The connections that are let in, for ever.
@@ -122,7 +164,7 @@ impl Listener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => match self.gate.judge(&stream) {
-                    Ok(peer) => return Connection { socket: Socket::Unix(stream), peer },
+                    Ok(peer) => return Connection::new(stream, peer, self.limits.opening),
                     Err(why) => tracing::warn!(why, "a peer of the socket was refused"),
                 },
                 Err(error) => super::refused_by_system(&error).await,
@@ -165,6 +207,6 @@ impl Gate {
             }
         }
         let operator = self.operators.contains(&peer.uid());
-        Ok(Peer { principal: format!("uid:{}", peer.uid()), bearer: None, operator })
+        Ok(Peer { principal: format!("uid:{}", peer.uid()), bearer: None, operator, is_relay: false })
     }
 }

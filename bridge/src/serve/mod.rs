@@ -13,6 +13,7 @@ use adapters::native::{
     user::{self, User},
 };
 use futures_util::{StreamExt as _, stream};
+use listenfd::ListenFd;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::Semaphore,
@@ -21,9 +22,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     config::{self, Settings},
+    enroll::{self, Enrollment},
     gateway::Gateway,
     journal::{self, Journal},
-    link::{self, Gate, Listener, LoopbackListener},
+    link::{self, Dialler, Gate, Listener, LoopbackListener, MutualListener, keep_renewed},
     service,
     session::{
         Bounds, Drain, IdleExecutors, Keepers, Limits, Registry, Shared, declaring, recovery,
@@ -93,6 +95,9 @@ pub(crate) enum StartError {
     /// The gateway cannot listen.
     #[error("open the gateway on 127.0.0.1: {0}")]
     Gateway(#[source] io::Error),
+    /// The enrollment of this machine cannot be used.
+    #[error(transparent)]
+    Enrollment(#[from] enroll::Error),
     /// The socket cannot be made.
     #[error(transparent)]
     Bind(#[from] link::BindError),
@@ -112,8 +117,10 @@ impl StartError {
             Self::Bind(link::BindError::TooLong { .. }) => 17,
             Self::Bind(link::BindError::InUse { .. } | link::BindError::Occupied { .. }) => 18,
             Self::Bind(link::BindError::Tcp { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => 18,
-            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. }) | Self::Gateway(_) => 19,
-            Self::Setting(_) | Self::Unreachable { .. } => 10,
+            Self::Bind(link::BindError::Tcp { .. } | link::BindError::Io { .. } | link::BindError::Passed(_))
+            | Self::Gateway(_) => 19,
+            Self::Enrollment(_) => 21,
+            Self::Setting(_) | Self::Unreachable { .. } | Self::Bind(link::BindError::Tls { .. }) => 10,
         }
     }
 }
@@ -131,7 +138,7 @@ pub(crate) struct Running {
 }
 
 /// Starts a daemon. When this returns it answers.
-pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
+pub(crate) async fn start(settings: Settings, sockets: ListenFd) -> Result<Running, StartError> {
     outlive_file_limits();
     let user = settings.harness_user().map_err(StartError::Setting)?;
     let state = state_directory(&settings.state, user.as_ref())
@@ -203,9 +210,14 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         keepers: shared.keepers.clone(),
         state_id: journal.state_id().to_owned(),
     };
-    make_folder_of(&settings.socket);
-    let listener = Listener::bind(&settings.socket, gate)?;
+    let listener = listen(&settings, sockets, gate)?;
     let loopback = listen_on_loopback(&settings).await?;
+    let mutual = listen_with_tls(&settings).await?;
+    let dialler = dialler(&settings, &journal)?;
+    if let Some(dialler) = &dialler {
+        let renewing = keep_renewed(dialler.shared(), shared.stopping.clone());
+        drop(tasks::spawn(&shared.tracker, tasks::Kind::Renewal, renewing));
+    }
     drop(tasks::spawn(&shared.tracker, tasks::Kind::Probe, declaring::keep_looking(Arc::clone(&shared))));
     let registry = Arc::new(Registry::new(shared, sessions, unconfirmed));
     let kept = Retention {
@@ -224,8 +236,12 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         guard,
         streams: streams.clone(),
     };
-    let over_tcp = stream::iter(loopback).flat_map(LoopbackListener::connections);
-    let connections = stream::select(Box::pin(listener.connections()), Box::pin(over_tcp));
+    let socket = listener.path().to_owned();
+    let mut connections = vec![listener.connections().boxed()];
+    connections.extend(loopback.map(|listener| listener.connections().boxed()));
+    connections.extend(dialler.map(|dialler| dialler.connections().boxed()));
+    connections.extend(mutual.into_iter().map(|listener| listener.connections().boxed()));
+    let connections = stream::select_all(connections);
     let server_stop = stop.clone();
     let server = tasks::spawn(&TaskTracker::new(), tasks::Kind::Server, async move {
         if let Err(error) = link::serve(served, connections, server_stop.clone()).await {
@@ -233,7 +249,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         }
         server_stop.cancel();
     });
-    tracing::info!(socket = %settings.socket.display(), runtime_id = journal.state_id(), "listening");
+    tracing::info!(socket = %socket.display(), runtime_id = journal.state_id(), "listening");
     Ok(Running { registry, harnesses, server, stop, streams, journal, _lock: lock })
 }
 
@@ -288,10 +304,22 @@ async fn open_gateway(settings: &Settings) -> Result<Option<Arc<Gateway>>, Start
     Ok(Some(Arc::new(gateway)))
 }
 
+/// Listens on the socket that the daemon was started with, else on one of its own.
+fn listen(settings: &Settings, mut sockets: ListenFd, gate: Gate) -> Result<Listener, link::BindError> {
+    match sockets.len() {
+        0 => {
+            make_folder_of(&settings.socket);
+            Listener::bind(&settings.socket, gate, settings.limits.link())
+        }
+        1 => Listener::passed(sockets.take_unix_listener(0), gate, settings.limits.link()),
+        count => Err(link::BindError::Passed(format!("there are {count} of them; name one socket in the socket unit"))),
+    }
+}
+
 /// Listens on loopback where the operator asks for it, and says what that means.
 async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListener>, StartError> {
     let Some(loopback) = settings.loopback().map_err(StartError::Setting)? else { return Ok(None) };
-    let listener = LoopbackListener::bind(&loopback).await?;
+    let listener = LoopbackListener::bind(&loopback, settings.limits.link()).await?;
     if let Ok(address) = listener.address() {
         tracing::warn!(
             %address,
@@ -302,6 +330,26 @@ async fn listen_on_loopback(settings: &Settings) -> Result<Option<LoopbackListen
         );
     }
     Ok(Some(listener))
+}
+
+/// Listens for callers that prove who they are.
+async fn listen_with_tls(settings: &Settings) -> Result<Vec<MutualListener>, StartError> {
+    let mut listeners = Vec::new();
+    for asked in &settings.listen {
+        let listener = MutualListener::bind(asked, settings.limits.link()).await?;
+        if let Ok(address) = listener.address() {
+            tracing::info!(%address, callers = asked.allow.len(), "listening with mutual TLS");
+        }
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// Dials the relay where this machine is enrolled at one.
+fn dialler(settings: &Settings, journal: &Journal) -> Result<Option<Dialler>, StartError> {
+    let Some(enrollment) = Enrollment::load(&settings.state)? else { return Ok(None) };
+    tracing::info!(environment_id = enrollment.environment_id(), relay = enrollment.url(), "this machine is enrolled");
+    Ok(Some(Dialler::new(enrollment, &settings.state, journal.state_id(), settings.limits.link())))
 }
 
 /// A write beyond the limit of a file's size is an error like a full disk, and no reason to die. A handler is not handed on to children.

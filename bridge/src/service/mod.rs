@@ -97,7 +97,7 @@ fn for_operators(caller: &Peer) -> Result<(), Status> {
     if caller.operator {
         return Ok(());
     }
-    let text = "this needs the role of an operator, which the bridge's `operator_uids` give";
+    let text = "this needs the role of an operator, which `operator_uids` give on the bridge's socket, and `operators` of a listener with TLS";
     Err(status(Refusal::new(Reason::NotAuthorized, text)))
 }
 

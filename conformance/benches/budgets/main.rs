@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 mod child;
 mod gateway;
+mod links;
 mod transport;
 
 /// Argument under which this program is the Harness.
@@ -57,12 +58,13 @@ async fn measure() -> anyhow::Result<()> {
     print("a message of a bare gRPC stream, 1 a ms", &transport::stream(&folder).await?, "");
     first_call(&rig).await?;
     latency(&rig).await?;
-    burst(&rig).await?;
+    burst(&rig, "burst of 50,000 events, none lost").await?;
     exit(&rig).await?;
     receipts(&rig).await?;
     gateway::measure(&rig, provider).await?;
     println!("* above the transport's own figure");
     rig.finish().await?;
+    links::measure(Setup { stands: Stands::At(harness), ..Setup::outer() }).await?;
     fs::remove_dir_all(folder)?;
     Ok(())
 }
@@ -114,14 +116,14 @@ async fn latency(rig: &Rig) -> anyhow::Result<()> {
 }
 
 /// 50,000 events as fast as they come.
-async fn burst(rig: &Rig) -> anyhow::Result<()> {
+async fn burst(rig: &Rig, what: &str) -> anyhow::Result<()> {
     let mut times = histogram();
     let begun = Instant::now();
     let seen = deltas(rig, "deltas 50000 0", &mut times).await?;
     let took = begun.elapsed();
     anyhow::ensure!(seen == 50_000, "{seen} of 50000 events came");
     let rate = 50_000.0 / took.as_secs_f64();
-    row("burst of 50,000 events, none lost", &format!("{rate:.0}/s"), "", "100,000/s");
+    row(what, &format!("{rate:.0}/s"), "", "100,000/s");
     Ok(())
 }
 

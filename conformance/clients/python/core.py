@@ -47,13 +47,27 @@ def persist(call):
         pause = min(2 * pause, 2.0)
 
 
-class Core:
-    """One connection to a bridge."""
+def over_socket(path):
+    """Reaches a bridge by its socket."""
+    # The library would take the socket's path, and the comment of the service asks for a host.
+    return lambda: grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")])
 
-    def __init__(self, socket, version=VERSION):
-        # The library would take the socket's path, and the comment of the service asks for a host.
-        options = [("grpc.default_authority", "localhost")]
-        self.channel = grpc.insecure_channel(f"unix:{socket}", options)
+
+def over_tls(address, authority, certificate, key, host=None):
+    """Reaches a bridge by HOST:PORT with mutual TLS; the next three are files in PEM form. Who calls is the URI name in the certificate.
+
+    A relay is reached in the same way; `host` is then the name that its presence has for the Environment, where that is not the name of the address.
+    """
+    authority, key, certificate = (open(path, "rb").read() for path in (authority, key, certificate))
+    named = [("grpc.ssl_target_name_override", host), ("grpc.default_authority", host)] if host else []
+    return lambda: grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, certificate), named)
+
+
+class Core:
+    """One connection to a bridge, which `dial` makes (see `over_socket` and `over_tls`)."""
+
+    def __init__(self, dial, version=VERSION):
+        self.channel = dial()
         self.stub = runtime_pb2_grpc.RuntimeStub(self.channel)
         self.metadata = (("runtime-protocol-version", version),)
 

@@ -2,6 +2,9 @@
 call, steer, cancel, release. Ends with 0 when everything was as the protocol says, and tells each step in a line.
 
     python main_turn.py --socket PATH --workspace DIR --provider URL
+    python main_turn.py --address HOST:PORT --authority FILE --certificate FILE --key FILE --workspace DIR --provider URL
+
+With a relay at the address, `--host` names the Environment (see the `Presence` service of the enrollment protocol).
 
 The key of the provider is in MODEL_KEY. The folder of the generated messages is on PYTHONPATH; they are made by
 
@@ -12,7 +15,7 @@ import argparse
 import os
 import sys
 
-from core import Core, Refused, Session, text
+from core import Core, Refused, Session, over_socket, over_tls, text
 from runtime_bridge.v1 import assignment_pb2, capability_pb2, event_pb2, execution_pb2, function_pb2, turn_pb2
 
 SCHEMA = '{"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}'
@@ -38,9 +41,9 @@ def declared(core):
     tell("bridge", info.name, "harness", codex.kind)
 
 
-def wrong_version(socket):
+def wrong_version(dial):
     """A call in a version that nobody speaks has no effect and says why."""
-    other = Core(socket, version="99.0")
+    other = Core(dial, version="99.0")
     try:
         Session(other, "py-1", "a-1", 1).turn("t-1")
     except Refused as refused:
@@ -49,7 +52,7 @@ def wrong_version(socket):
         other.close()
 
 
-def answered_and_steered(session, socket, handle):
+def answered_and_steered(session, dial, handle):
     """A Turn that calls a function, and takes an input while it answers."""
     tell("started", session.start(handle, "t-1", "look up Bern").duplicate)
     tell("started again", session.start(handle, "t-1", "look up Bern").duplicate)
@@ -68,7 +71,7 @@ def answered_and_steered(session, socket, handle):
         outcome = session.submit("t-1", call.call_id, "It snows in Bern.")
         tell("result", name(function_pb2.ResultOutcome, outcome, "RESULT_OUTCOME_"))
     # Another connection, as that of a Core that was started again, goes on where the first one stopped.
-    core = Core(socket)
+    core = Core(dial)
     again = Session(core, session.assignment.session_id, session.assignment.assignment_id, session.assignment.epoch)
     for event in again.observe("t-1", after=events[-1].sequence):
         events.append(event)
@@ -109,13 +112,23 @@ def cancelled(session, handle):
 def main():
     """The whole of it."""
     parser = argparse.ArgumentParser()
-    for option in ("--socket", "--workspace", "--provider"):
+    for option in ("--workspace", "--provider"):
         parser.add_argument(option, required=True)
+    place = parser.add_mutually_exclusive_group(required=True)
+    for option in ("--socket", "--address"):
+        place.add_argument(option)
+    for option in ("--authority", "--certificate", "--key", "--host"):
+        parser.add_argument(option)
     options = parser.parse_args()
+    dial = (
+        over_socket(options.socket)
+        if options.socket
+        else over_tls(options.address, options.authority, options.certificate, options.key, options.host)
+    )
     key = os.environ["MODEL_KEY"]
-    core = Core(options.socket)
+    core = Core(dial)
     declared(core)
-    wrong_version(options.socket)
+    wrong_version(dial)
     session = Session(core, "py-1", "a-1", 1)
     session.bind(options.workspace)
     lookup = execution_pb2.FunctionTool(name="lookup", description="Looks a city up.", parameters=SCHEMA)
@@ -127,7 +140,7 @@ def main():
         model_provider=provider,
         tools=execution_pb2.AdmittedTools(functions=[lookup]),
     )
-    answered_and_steered(session, options.socket, session.prepare("p-1", configuration, key).handle)
+    answered_and_steered(session, dial, session.prepare("p-1", configuration, key).handle)
     ready = session.prepare("p-2", configuration, key)
     tell("prepared", "the same Executor" if ready.reused else "a new Executor")
     cancelled(session, ready.handle)

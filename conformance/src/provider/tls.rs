@@ -3,16 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 use rustls::ServerConfig;
-use rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::authority::Authority;
 
 /// The name in the certificate. It stands for loopback everywhere.
 pub(super) const NAME: &str = "localhost";
@@ -45,9 +44,7 @@ pub enum Shows {
 /// What all connections of a provider behind TLS share.
 #[derive(Debug)]
 pub(super) struct Tls {
-    authority: Issuer<'static, KeyPair>,
-    /// The authority's certificate.
-    pem: String,
+    authority: Authority,
     speaks: Speaks,
     shows: Mutex<Shows>,
     connections: watch::Sender<Connections>,
@@ -68,13 +65,13 @@ pub(super) struct Connection {
 
 impl Tls {
     pub(super) fn new(speaks: Speaks) -> anyhow::Result<Self> {
-        let (authority, pem) = authority("the authority of a test").context("make an authority")?;
+        let authority = Authority::new("the authority of a test").context("make an authority")?;
         let (shows, hang_up) = (Mutex::default(), Mutex::default());
-        Ok(Self { authority, pem, speaks, shows, connections: watch::Sender::default(), hang_up })
+        Ok(Self { authority, speaks, shows, connections: watch::Sender::default(), hang_up })
     }
 
     pub(super) fn pem(&self) -> &str {
-        &self.pem
+        self.authority.pem()
     }
 
     pub(super) fn speaks(&self) -> Speaks {
@@ -118,24 +115,22 @@ impl Tls {
 
     fn config(&self, shows: Shows) -> anyhow::Result<ServerConfig> {
         let name = if shows == Shows::OtherName { "models.example" } else { NAME };
-        let mut params = CertificateParams::new([name.to_owned()])?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        if shows == Shows::Expired {
-            params.not_after = rcgen::date_time_ymd(2020, 1, 1);
-        }
-        let key = KeyPair::generate()?;
-        let certificate = match shows {
-            Shows::OtherAuthority => params.signed_by(&key, &authority("another authority")?.0)?,
-            Shows::Good | Shows::OtherName | Shows::Expired | Shows::Nothing => {
-                params.signed_by(&key, &self.authority)?
+        let other = Authority::new("another authority")?;
+        let authority = if shows == Shows::OtherAuthority { &other } else { &self.authority };
+        let certificate = authority.sign(|params| {
+            *params = CertificateParams::new([name.to_owned()])?;
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            if shows == Shows::Expired {
+                params.not_after = rcgen::date_time_ymd(2020, 1, 1);
             }
-        };
+            Ok(())
+        })?;
+        let (chain, key) = certificate.der()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key.into())?;
+            .with_single_cert(chain, key)?;
         if self.speaks == Speaks::Http2 {
             config.alpn_protocols = vec![b"h2".to_vec()];
         }
@@ -154,14 +149,4 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.tls.connections.send_modify(|connections| connections.open -= 1);
     }
-}
-
-fn authority(name: &str) -> anyhow::Result<(Issuer<'static, KeyPair>, String)> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    let key = KeyPair::generate()?;
-    let pem = params.self_signed(&key)?.pem();
-    Ok((Issuer::new(params, key), pem))
 }

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::Context;
-use proto::client::{Client, Endpoint, Error, Refusal, Session, TurnEvents, text_input};
+use proto::client::{Error, Refusal, Session, TurnEvents, text_input};
 use proto::v1;
 use proto::v1::event::Kind;
 use serde_json::json;
@@ -172,8 +172,8 @@ impl Rig {
     /// # Errors
     /// What the bridge refused, or a lost stream.
     pub async fn observe(&self, session: &Session, turn_id: &str, after: u64) -> Result<Observed, Error> {
-        let client = Client::connect(Endpoint::Unix(self.place().socket().to_owned())).await?;
-        let mut events = client.with_patience(Duration::ZERO).observe(session.assignment().clone(), turn_id, after);
+        let mut events =
+            self.core().await?.with_patience(Duration::ZERO).observe(session.assignment().clone(), turn_id, after);
         let mut seen = Observed::default();
         while let Some(event) = events.next().await? {
             seen.events.push(event);

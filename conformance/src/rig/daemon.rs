@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -101,7 +102,13 @@ impl Daemon {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn_program(daemon: &Path, place: &Place) -> anyhow::Result<Self> {
-        Self::spawn_command(Command::new(daemon), place)
+        if place.listener.is_none() {
+            return Self::spawn_command(Command::new(daemon), place);
+        }
+        // What the place listens on comes as standard input and is the first descriptor behind the three, as a service manager has it.
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(r#"export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0" "$@" 3<&0 </dev/null"#).arg(daemon);
+        Self::spawn_command(shell, place)
     }
 
     /// The same as a process that has a child already, which runs this command.
@@ -118,6 +125,10 @@ impl Daemon {
     pub(super) fn spawn_command(mut command: Command, place: &Place) -> anyhow::Result<Self> {
         let log = place.root().join("daemon.log");
         let file = File::options().create(true).append(true).open(&log).context("open the daemon's log")?;
+        let stdin = match &place.listener {
+            Some(listener) => OwnedFd::from(listener.try_clone().context("share the socket")?).into(),
+            None => Stdio::null(),
+        };
         let child = command
             .arg("serve")
             .arg("--config")
@@ -128,7 +139,7 @@ impl Daemon {
             .env("RUST_BACKTRACE", "1")
             .envs(place.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(place.root())
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(file.try_clone().context("share the daemon's log")?)
             .stderr(file)
             .kill_on_drop(true)

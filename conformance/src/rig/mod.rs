@@ -13,11 +13,14 @@ mod harness;
 mod held;
 mod history;
 mod image;
+mod link;
 mod mcp;
 mod order;
 mod place;
 mod process;
 mod refusal;
+mod relay;
+mod road;
 mod scenario;
 mod storage;
 
@@ -26,7 +29,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use proto::client::{Client, Endpoint};
 use proto::v1;
 
 pub use bystander::Bystander;
@@ -40,14 +42,18 @@ pub use footprint::Footprint;
 pub use harness::Harness;
 pub use held::lookup;
 pub use image::{GRAY_JPEG, GRAY_JPEG_URL, RED_PNG, RED_PNG_URL, UNREADABLE_PNG};
+pub use link::{CORE, Link, OTHER_CORE, Tls, client_config};
 pub use mcp::{McpSeen, bearer, called_by, calling, http_server, served_by, stdio_server};
 pub use order::name;
 pub(crate) use place::npm_peer;
 pub use place::{Place, claude, codex, failpoints, opencode, program, python};
 pub use process::{Process, processes};
 pub use refusal::{Refused, refusal};
+pub use relay::{ENVIRONMENT, Relay, versioned};
+pub use road::Road;
 pub use scenario::{is_long, scenario};
 
+use crate::authority::Certificate;
 use crate::child::FaultChild;
 use crate::mcode::{self, Faults};
 use crate::mcp::{Script, Server};
@@ -95,6 +101,12 @@ pub struct Setup {
     pub provider: Vec<Step>,
     /// Whether the provider is behind TLS, with an authority that the daemon trusts alone, and what it speaks there.
     pub tls: Option<Speaks>,
+    /// How the rig's Core is connected; what the run was asked for when absent (see [`Link::of_run`]).
+    pub link: Option<Link>,
+    /// Whether the daemon is given its socket, by somebody who goes on to listen there when it has ended.
+    pub given_socket: bool,
+    /// More arguments of the relay, where the Core is connected by one.
+    pub relay: Vec<String>,
     /// Where workspaces may lie.
     pub roots: Roots,
     /// More lines for the daemon's configuration file, in TOML; `{provider}` in them becomes the provider's address.
@@ -209,6 +221,18 @@ impl Setup {
         Self { tls: Some(speaks), ..self }
     }
 
+    /// The same with a Core that is connected so, whatever the run was asked for.
+    #[must_use]
+    pub fn over(self, link: Link) -> Self {
+        Self { link: Some(link), ..self }
+    }
+
+    /// The same with more arguments of the relay.
+    #[must_use]
+    pub fn relaying(self, arguments: &[&str]) -> Self {
+        Self { relay: arguments.iter().map(ToString::to_string).collect(), ..self }
+    }
+
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -227,6 +251,10 @@ pub struct Rig {
     pub daemon: Daemon,
     /// The fault child in the place of the Harness, where there is one.
     pub child: Option<FaultChild>,
+    /// The daemon's listener with TLS, where the Core is connected so.
+    tls: Option<Tls>,
+    /// The relay that the daemon dials, where the Core is connected so, and the Core's certificate.
+    relay: Option<(Relay, Certificate)>,
     harness: Harness,
     /// The placements under which Sessions were bound.
     placements: Mutex<BTreeSet<v1::Placement>>,
@@ -241,6 +269,9 @@ impl Rig {
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
         let mut place = setup.user.map_or_else(Place::make, Place::make_for)?;
         place.environment = setup.environment;
+        if setup.given_socket {
+            place.listen()?;
+        }
         if let Some(armed) = setup.failpoints {
             place.arm(armed)?;
         }
@@ -282,11 +313,24 @@ impl Rig {
         };
         let config = Config { programs, isolation: Some(setup.isolation), roots: setup.roots, more: setup.more };
         let base_url = provider.base_url_for(setup.harness.protocol());
-        std::fs::write(place.config(), config.text(&place, &base_url, mcp.as_ref().map(Server::origin).as_deref()))
-            .context("write the configuration")?;
+        let mut text = config.text(&place, &base_url, mcp.as_ref().map(Server::origin).as_deref());
+        let (mut tls, mut relay) = (None, None);
+        match setup.link.map_or_else(Link::of_run, Ok)? {
+            Link::Unix => {}
+            Link::Mtls => tls = Some(Tls::make(place.root())?),
+            Link::Relay => {
+                let arguments: Vec<_> = setup.relay.iter().map(String::as_str).collect();
+                let started = Relay::start(&arguments).await?;
+                started.enroll(&place.state()).await?;
+                let certificate = started.certificate(CORE).await?;
+                relay = Some((started, certificate));
+            }
+        }
+        text.push_str(tls.as_ref().map_or("", |_| link::LISTEN));
+        std::fs::write(place.config(), text).context("write the configuration")?;
         let daemon = Daemon::start(&place).await?;
         let placements = Mutex::default();
-        Ok(Self { provider, mcp, daemon, child, harness: setup.harness, placements, place })
+        Ok(Self { provider, mcp, daemon, child, tls, relay, harness: setup.harness, placements, place })
     }
 
     /// Ends the rig's provider, whose place another one takes: gives the port, which the daemon allows.
@@ -389,14 +433,6 @@ impl Rig {
     #[must_use]
     pub fn workspace(&self) -> &Path {
         self.place.workspace()
-    }
-
-    /// A new connection to the daemon.
-    ///
-    /// # Errors
-    /// When it does not listen.
-    pub async fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await?)
     }
 
     /// Stops the daemon by SIGTERM, and checks that it ends with 0 and leaves no process behind (R-CAN-4).

@@ -1,6 +1,7 @@
 //! Where a rig lives: folders below the build's own, a socket in a short private folder, and the programs it needs.
 
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io::Write as _};
 
@@ -27,6 +28,8 @@ pub struct Place {
     socket: PathBuf,
     /// Variables of the daemon, beside `PATH` and `HOME`.
     pub(super) environment: Vec<(String, String)>,
+    /// The socket, where daemons are given it and do not make it themselves.
+    pub(super) listener: Option<UnixListener>,
     /// The daemon, when it is not the one beside this program.
     pub(super) daemon: Option<PathBuf>,
 }
@@ -112,7 +115,15 @@ impl Place {
         private.with_context(|| format!("make {}", socket_dir.display()))?;
         // The daemon resolves links, so what it tells is compared with resolved paths.
         let workspace = workspace.canonicalize().context("resolve the workspace")?;
-        Ok(Self { root, workspace, socket: socket_dir.join("s"), socket_dir, environment: Vec::new(), daemon: None })
+        Ok(Self {
+            root,
+            workspace,
+            socket: socket_dir.join("s"),
+            socket_dir,
+            environment: Vec::new(),
+            listener: None,
+            daemon: None,
+        })
     }
 
     /// The folder that holds all others but the socket's; its name is unique, so that it marks what works in it.
@@ -172,6 +183,14 @@ impl Place {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path)?;
         writeln!(file, "#!/bin/sh\nREAL='{real}'\n{lines}").context("write the script before the program")?;
         Ok(path)
+    }
+
+    /// Listens on the socket, as a service manager does for daemons that come and go.
+    pub(super) fn listen(&mut self) -> anyhow::Result<()> {
+        let listener = UnixListener::bind(&self.socket).context("listen on the socket")?;
+        fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o600))?;
+        self.listener = Some(listener);
+        Ok(())
     }
 
     /// The daemon trusts this authority of certificates, and no other one.

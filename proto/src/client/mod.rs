@@ -15,7 +15,10 @@ mod tests;
 use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+};
 use tonic::{
     Request,
     metadata::{Ascii, MetadataValue},
@@ -102,28 +105,54 @@ impl Client {
     /// # Errors
     /// [`Error::Transport`] when nobody listens there.
     pub async fn connect(endpoint: Endpoint) -> Result<Self, Error> {
-        // The address only fills the `:authority` of the requests; the connector alone knows where the bridge is.
-        let builder = transport::Endpoint::from_static("http://runtime-bridge")
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-        let connected = match endpoint {
-            Endpoint::Unix(path) => {
-                let dial = tower::service_fn(move |_: Uri| {
-                    let path = path.clone();
-                    async move { Ok::<_, io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
-                });
-                builder.connect_with_connector(dial).await
-            }
+        match endpoint {
+            Endpoint::Unix(path) => Self::over(move || UnixStream::connect(path.clone())).await,
             Endpoint::Tcp(address) => {
-                let dial = tower::service_fn(move |_: Uri| async move {
+                let dial = move || async move {
                     let stream = TcpStream::connect(address).await?;
                     stream.set_nodelay(true)?;
-                    Ok::<_, io::Error>(TokioIo::new(stream))
-                });
-                builder.connect_with_connector(dial).await
+                    Ok(stream)
+                };
+                Self::over(dial).await
             }
-        };
-        let channel = connected.map_err(Error::transport)?;
+        }
+    }
+
+    /// Connects to a bridge over what `dial` makes, such as a connection with TLS. It is called again whenever a connection is lost.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when there is no connection.
+    pub async fn over<D, F, S>(dial: D) -> Result<Self, Error>
+    where
+        D: Fn() -> F + Send + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        Self::over_named("runtime-bridge", dial).await
+    }
+
+    /// The same for a bridge that a relay knows under this host name (R-ENR-4).
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when there is no connection, or the name is none.
+    pub async fn over_named<D, F, S>(host: &str, dial: D) -> Result<Self, Error>
+    where
+        D: Fn() -> F + Send + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let dial = tower::service_fn(move |_: Uri| {
+            let dialled = dial();
+            async move { dialled.await.map(TokioIo::new) }
+        });
+        // The address only fills the `:authority` of the requests; the connector alone knows where the bridge is.
+        let channel = transport::Endpoint::from_shared(format!("http://{host}"))
+            .map_err(Error::transport)?
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .connect_with_connector(dial)
+            .await
+            .map_err(Error::transport)?;
         let inner = RuntimeClient::new(channel)
             .max_encoding_message_size(MAX_REQUEST_BYTES)
             .max_decoding_message_size(MAX_RESPONSE_BYTES);

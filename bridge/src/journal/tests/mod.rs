@@ -1,6 +1,7 @@
 //! The journal against real files.
 
 mod crash;
+mod enrollments;
 mod fixture;
 mod listing;
 mod opening;
