@@ -228,12 +228,6 @@ impl Setup {
         Self { link: Some(link), ..self }
     }
 
-    /// The same with more arguments of the relay.
-    #[must_use]
-    pub fn relaying(self, arguments: &[&str]) -> Self {
-        Self { relay: arguments.iter().map(ToString::to_string).collect(), ..self }
-    }
-
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {
@@ -471,22 +465,6 @@ impl Rig {
     /// When the setup has none.
     pub fn tls(&self) -> anyhow::Result<&Tls> {
         self.tls.as_ref().context("the setup has no listener with TLS")
-    }
-
-    /// The relay that the daemon dials.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn relay(&self) -> anyhow::Result<&Relay> {
-        Ok(&self.relay.as_ref().context("the setup has no relay")?.0)
-    }
-
-    /// The same to kill it or start it again.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn relay_mut(&mut self) -> anyhow::Result<&mut Relay> {
-        Ok(&mut self.relay.as_mut().context("the setup has no relay")?.0)
     }
 
     /// A new connection to the daemon's socket, however the rig's Core is connected.
