@@ -1,4 +1,5 @@
-//! What each kind of link costs: the smallest call and a burst of events, over the socket and over mutual TLS of one daemon.
+//! What each kind of link costs: the smallest call and a burst of events, over the socket and over mutual TLS of one daemon, and through a relay that another one has dialled,
+//! which is two connections one after the other.
 
 use std::time::Instant;
 
@@ -11,10 +12,14 @@ use crate::{burst, histogram, nanos, print};
 const ROUNDS: usize = 30;
 
 /// Measures a daemon that is set up so.
-pub(crate) async fn measure(setup: Setup) -> anyhow::Result<()> {
-    let rig = Rig::start(setup.over(Link::Mtls)).await?;
-    let links = [("the socket", rig.local_client().await?), ("mutual TLS", rig.tls()?.client(CORE).await?)];
-    let mut times = [histogram(), histogram()];
+pub(crate) async fn measure(setup: impl Fn() -> Setup) -> anyhow::Result<()> {
+    let (rig, relayed) = (Rig::start(setup().over(Link::Mtls)).await?, Rig::start(setup().over(Link::Relay)).await?);
+    let links = [
+        ("the socket", rig.local_client().await?),
+        ("mutual TLS", rig.tls()?.client(CORE).await?),
+        ("a relay", relayed.client().await?),
+    ];
+    let mut times = [histogram(), histogram(), histogram()];
     for _ in 0..ROUNDS {
         for ((_, client), times) in links.iter().zip(&mut times) {
             for _ in 0..100 {
@@ -26,7 +31,9 @@ pub(crate) async fn measure(setup: Setup) -> anyhow::Result<()> {
         print(&format!("a call and its answer over {name}"), times, "");
     }
     burst(&rig, "burst of 50,000 events over mutual TLS").await?;
-    rig.finish().await
+    burst(&relayed, "burst of 50,000 events through a relay").await?;
+    rig.finish().await?;
+    relayed.finish().await
 }
 
 /// A call that finds nothing.

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Rig, Setup, Stands, daemon, place, under};
+use super::{Link, Rig, Setup, Stands, daemon, place, under};
 use crate::evidence::Outcome;
 use anyhow::Context;
 use tokio::time;
@@ -110,7 +110,13 @@ where
 }
 
 fn note(outcome: &Outcome) -> anyhow::Result<()> {
-    let dir = place::target()?.join("scenarios");
+    // A run over another link shows what it shows beside the whole run.
+    let folder = match Link::of_run()? {
+        Link::Unix => "scenarios",
+        Link::Mtls => "scenarios-mtls",
+        Link::Relay => "scenarios-relay",
+    };
+    let dir = place::target()?.join(folder);
     fs::create_dir_all(&dir).context("make the folder of outcomes")?;
     let text = serde_json::to_string(outcome).context("write an outcome as JSON")?;
     fs::write(dir.join(format!("{}.{}.json", outcome.name, outcome.harness)), text).context("write the outcome")
