@@ -227,12 +227,6 @@ impl Setup {
         Self { link: Some(link), ..self }
     }
 
-    /// The same with more arguments of the relay.
-    #[must_use]
-    pub fn relaying(self, arguments: &[&str]) -> Self {
-        Self { relay: arguments.iter().map(ToString::to_string).collect(), ..self }
-    }
-
     /// The same with more lines for the daemon's configuration file.
     #[must_use]
     pub fn with(self, more: &str) -> Self {

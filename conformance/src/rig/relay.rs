@@ -26,6 +26,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::link::{CORE, OTHER_CORE, config_trusting};
 use super::place::program;
 use super::road::Road;
+use super::{Rig, Setup};
 use crate::authority::Certificate;
 
 /// The Environment that the daemon of a rig enrolls as.
@@ -319,6 +320,32 @@ impl Relay {
     #[must_use]
     pub fn log_text(&self) -> String {
         fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+}
+
+impl Setup {
+    /// The same with more arguments of the relay.
+    #[must_use]
+    pub fn relaying(self, arguments: &[&str]) -> Self {
+        Self { relay: arguments.iter().map(ToString::to_string).collect(), ..self }
+    }
+}
+
+impl Rig {
+    /// The relay that the daemon dials.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn relay(&self) -> anyhow::Result<&Relay> {
+        Ok(&self.relay.as_ref().context("the setup has no relay")?.0)
+    }
+
+    /// The same to kill it or start it again.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn relay_mut(&mut self) -> anyhow::Result<&mut Relay> {
+        Ok(&mut self.relay.as_mut().context("the setup has no relay")?.0)
     }
 }
 
