@@ -1,20 +1,26 @@
-//! What each kind of link costs: the smallest call and a burst of events, over the socket and over mutual TLS of one daemon.
+//! What each kind of link costs: the smallest call and a burst of events, over the socket, over mutual TLS, and through a relay that the daemon dialled.
 
 use std::time::Instant;
 
-use conformance::rig::{CORE, Link, Rig, Setup};
+use conformance::rig::{Link, Rig, Setup};
 use proto::{client::Client, v1};
 
 use crate::{burst, histogram, nanos, print};
 
-/// Calls of each kind, a hundred of one after a hundred of the other.
+/// Rounds of a hundred calls over each link.
 const ROUNDS: usize = 30;
 
-/// Measures a daemon that is set up so.
+/// Measures daemons that are set up so: one that listens with TLS, and one that has dialled a relay.
 pub(crate) async fn measure(setup: Setup) -> anyhow::Result<()> {
-    let rig = Rig::start(setup.over(Link::Mtls)).await?;
-    let links = [("the socket", rig.local_client().await?), ("mutual TLS", rig.tls()?.client(CORE).await?)];
-    let mut times = [histogram(), histogram()];
+    let tls = Rig::start(setup.clone().over(Link::Mtls)).await?;
+    let relay = Rig::start(setup.over(Link::Relay)).await?;
+    let links = [
+        ("the socket", tls.local_client().await?),
+        ("mutual TLS", tls.client().await?),
+        ("mutual TLS through a relay", relay.client().await?),
+    ];
+    let mut times = links.each_ref().map(|_| histogram());
+    // In turn, so that what else the machine does meets all of them.
     for _ in 0..ROUNDS {
         for ((_, client), times) in links.iter().zip(&mut times) {
             for _ in 0..100 {
@@ -25,8 +31,10 @@ pub(crate) async fn measure(setup: Setup) -> anyhow::Result<()> {
     for ((name, _), times) in links.iter().zip(&times) {
         print(&format!("a call and its answer over {name}"), times, "");
     }
-    burst(&rig, "burst of 50,000 events over mutual TLS").await?;
-    rig.finish().await
+    burst(&tls, "burst of 50,000 events over mutual TLS").await?;
+    burst(&relay, "burst of 50,000 events through a relay").await?;
+    tls.finish().await?;
+    relay.finish().await
 }
 
 /// A call that finds nothing.
