@@ -23,10 +23,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
+use super::Setup;
 use super::link::{CORE, OTHER_CORE, config_trusting};
 use super::place::program;
 use super::road::Road;
-use super::{Rig, Setup};
 use crate::authority::Certificate;
 
 /// The Environment that the daemon of a rig enrolls as.
@@ -328,24 +328,6 @@ impl Setup {
     #[must_use]
     pub fn relaying(self, arguments: &[&str]) -> Self {
         Self { relay: arguments.iter().map(ToString::to_string).collect(), ..self }
-    }
-}
-
-impl Rig {
-    /// The relay that the daemon dials.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn relay(&self) -> anyhow::Result<&Relay> {
-        Ok(&self.relay.as_ref().context("the setup has no relay")?.0)
-    }
-
-    /// The same to kill it or start it again.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn relay_mut(&mut self) -> anyhow::Result<&mut Relay> {
-        Ok(&mut self.relay.as_mut().context("the setup has no relay")?.0)
     }
 }
 
