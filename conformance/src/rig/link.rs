@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::Rig;
+use super::{Relay, Rig};
 use crate::authority::{Authority, Certificate};
 
 /// The rig's Core, which is an operator as it is on the socket.
@@ -102,6 +102,22 @@ impl Rig {
     /// When the setup has none.
     pub fn tls(&self) -> anyhow::Result<&Tls> {
         self.tls.as_ref().context("the setup has no listener with TLS")
+    }
+
+    /// The relay that the daemon dials.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn relay(&self) -> anyhow::Result<&Relay> {
+        Ok(&self.relay.as_ref().context("the setup has no relay")?.0)
+    }
+
+    /// The same to kill it or start it again.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn relay_mut(&mut self) -> anyhow::Result<&mut Relay> {
+        Ok(&mut self.relay.as_mut().context("the setup has no relay")?.0)
     }
 
     /// A new connection to the daemon's socket, however the rig's Core is connected.
