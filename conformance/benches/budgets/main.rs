@@ -64,7 +64,7 @@ async fn measure() -> anyhow::Result<()> {
     gateway::measure(&rig, provider).await?;
     println!("* above the transport's own figure");
     rig.finish().await?;
-    links::measure(|| Setup { stands: Stands::At(harness.clone()), ..Setup::outer() }).await?;
+    links::measure(Setup { stands: Stands::At(harness), ..Setup::outer() }).await?;
     fs::remove_dir_all(folder)?;
     Ok(())
 }
