@@ -237,6 +237,38 @@ fn a_revocation_closes_the_connection_and_parks_the_bridge() {
     });
 }
 
+#[test]
+fn a_revocation_ends_what_is_observed_and_parks_the_bridge() {
+    scenario("relay_revoked_observed", &["R-ENR-3"], setup(), async |rig| {
+        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["Um"]}}, {"gate": "go"}]}]"#)?;
+        let session = rig.session().await?;
+        drop(rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "hello").await?);
+        let core = rig.relay()?.certificate(CORE).await?;
+        let request = v1::ObserveTurnRequest {
+            assignment: Some(session.assignment().clone()),
+            turn_id: "t-1".into(),
+            after_sequence: 0,
+        };
+        let mut observed = raw(rig.relay()?, ENVIRONMENT, &core).await?.observe_turn(request).await?.into_inner();
+        observed.message().await?.context("no event")?;
+        rig.relay()?.operate(&["revoke", "--environment", ENVIRONMENT]).await?;
+        // What came before is read; then it is over, though the Turn is not.
+        let status = loop {
+            match observed.message().await {
+                Ok(event) => drop(event.context("the observation ended as if the Turn had")?),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+        assert!(!status.metadata().contains_key(RELAY_REASON_TRAILER), "{status:?}");
+        let state = rig.place().state();
+        let status = rig.relay()?.wait_for_status(&state, "parked").await?;
+        assert!(status.contains("(REVOKED)"), "{status}");
+        rig.provider.open_gate("go");
+        Ok(())
+    });
+}
+
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

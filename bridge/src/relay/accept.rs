@@ -9,7 +9,7 @@ use std::{
 
 use http::Request;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::enrollment::{
     ENVIRONMENT_NAME, LINK_PROTOCOL,
     v1::{enrollment_server::EnrollmentServer, presence_server::PresenceServer},
@@ -32,6 +32,7 @@ use super::{
     authority::{self, Authority},
     pass,
     service::Service,
+    socket::Tracked,
 };
 use crate::{
     link::{self, tls},
@@ -155,7 +156,7 @@ async fn serve(relay: &Arc<Relay>, config: Arc<ServerConfig>, routes: Routes, st
     let caller = relay.caller(&stream);
     if stream.get_ref().1.alpn_protocol() == Some(LINK_PROTOCOL) {
         match caller {
-            Caller::Environment { id, key } => relay.links.serve(stream, &id, key, relay.stop.clone()).await,
+            Caller::Environment { id, key } => relay.links.serve(stream, &id, key).await,
             Caller::Nobody | Caller::Core(_) | Caller::Stranger(_) => {
                 tracing::warn!(?caller, "a link needs the certificate of an Environment");
             }
@@ -177,7 +178,7 @@ async fn serve_calls(relay: &Arc<Relay>, caller: Caller, routes: Routes, stream:
         let (relay, caller, routes) = (Arc::clone(relay), caller.clone(), routes.clone());
         async move { answer(&relay, caller, routes, request).await }
     });
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let connection = http2::Builder::new(Tracked(relay.tracker.clone()))
         .timer(TokioTimer::new())
         .initial_stream_window_size(link::STREAM_WINDOW)
         .initial_connection_window_size(link::CONNECTION_WINDOW)

@@ -12,17 +12,18 @@ use hyper::{
     body::Incoming,
     client::conn::http2::{self, SendRequest},
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::enrollment::v1::{EnrollmentReason as Reason, LinkHello, LinkWelcome};
 use tokio::{net::TcpStream, time};
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     names,
     presence::{Presence, Present},
     refusal,
     replaced::{Replacements, Verdict},
+    socket::{Ending, Tracked},
 };
 use crate::{
     clock,
@@ -45,6 +46,8 @@ pub(crate) struct Links {
     presence: Arc<dyn Presence>,
     inner: Mutex<Inner>,
     begun: Instant,
+    tracker: TaskTracker,
+    stop: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +56,8 @@ struct Inner {
     links: HashMap<String, Link>,
     /// By Environment.
     replacements: HashMap<String, Replacements>,
+    /// What ends all connections of an Environment, also those that take no more calls; by Environment.
+    ends: HashMap<String, CancellationToken>,
     last: u64,
 }
 
@@ -72,8 +77,14 @@ struct Refused {
 }
 
 impl Links {
-    pub(super) fn new(records: Enrollments, presence: Arc<dyn Presence>) -> Self {
-        Self { records, presence, inner: Mutex::default(), begun: Instant::now() }
+    /// None yet; those that come have their tasks on this tracker, and end with `stop`.
+    pub(super) fn new(
+        records: Enrollments,
+        presence: Arc<dyn Presence>,
+        tracker: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { records, presence, inner: Mutex::default(), begun: Instant::now(), tracker, stop }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -86,20 +97,17 @@ impl Links {
         self.lock().links.get(label).map(|link| link.sender.clone())
     }
 
-    /// Closes the connection of an Environment; whether there was one.
+    /// Closes the connections of an Environment, with the calls on them; whether there was one.
     pub(super) fn close(&self, environment_id: &str) -> bool {
-        let removed = self.lock().links.remove(&names::label(environment_id));
-        removed.map(|link| link.end.cancel()).is_some()
+        let mut inner = self.lock();
+        if let Some(end) = inner.ends.remove(environment_id) {
+            end.cancel();
+        }
+        inner.links.remove(&names::label(environment_id)).is_some()
     }
 
     /// Takes a connection whose certificate is good, and drives it to its end.
-    pub(super) async fn serve(
-        &self,
-        mut stream: TlsStream<TcpStream>,
-        environment_id: &str,
-        key: [u8; 32],
-        stop: CancellationToken,
-    ) {
+    pub(super) async fn serve(&self, mut stream: TlsStream<TcpStream>, environment_id: &str, key: [u8; 32]) {
         let greeted = time::timeout(GREETING, self.greet(&mut stream, environment_id, key)).await;
         let hello = match greeted {
             Ok(Ok(Ok(hello))) => hello,
@@ -117,7 +125,9 @@ impl Links {
                 return;
             }
         };
-        let shaken = http2::Builder::new(TokioExecutor::new())
+        let (end, gone) = (self.end(environment_id), CancellationToken::new());
+        let stream = Ending::new(stream, end.clone(), gone.clone());
+        let shaken = http2::Builder::new(Tracked(self.tracker.clone()))
             .timer(TokioTimer::new())
             .initial_stream_window_size(link::STREAM_WINDOW)
             .initial_connection_window_size(link::CONNECTION_WINDOW)
@@ -126,7 +136,6 @@ impl Links {
             .keep_alive_while_idle(true)
             .handshake(TokioIo::new(stream));
         let Ok((sender, connection)) = shaken.await else { return };
-        let end = CancellationToken::new();
         let number = self.put(environment_id, hello, sender, end.clone());
         // ORDER: asked again now that a revocation would find the connection.
         if !matches!(self.records.standing(environment_id, key).await, Ok(Standing::Enrolled)) {
@@ -136,12 +145,20 @@ impl Links {
         let why = tokio::select! {
             // What was closed on purpose has ended, too.
             biased;
+            () = self.stop.cancelled() => "the relay stops".into(),
             () = end.cancelled() => "it was closed: replaced or revoked".into(),
-            () = stop.cancelled() => "the relay stops".into(),
             ended = connection => ended.map_or_else(|error| error.to_string(), |()| "it ended".into()),
         };
         self.remove(environment_id, number);
         tracing::info!(environment_id, connection = number, why, "a bridge is gone");
+        // A bridge that stops takes nothing new and finishes what is under way.
+        gone.cancelled().await;
+    }
+
+    /// What ends one more connection of an Environment: that one alone, or with all others.
+    fn end(&self, environment_id: &str) -> CancellationToken {
+        let mut inner = self.lock();
+        inner.ends.entry(environment_id.to_owned()).or_insert_with(|| self.stop.child_token()).child_token()
     }
 
     /// The first exchange.

@@ -11,6 +11,7 @@ mod presence;
 mod refusal;
 mod replaced;
 mod service;
+mod socket;
 
 use std::{
     future::Future,
@@ -154,8 +155,9 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     let records = Enrollments::open(&state.join("relay.db"))?;
     let authority = Authority::open(state)?;
     let presence: Arc<dyn Presence> = Arc::new(presence::Local::default());
+    let (tracker, stop) = (TaskTracker::new(), CancellationToken::new());
     let relay = Arc::new(Relay {
-        links: Links::new(records.clone(), Arc::clone(&presence)),
+        links: Links::new(records.clone(), Arc::clone(&presence), tracker.clone(), stop.clone()),
         records,
         authority,
         presence,
@@ -163,8 +165,8 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         domain: settings.domain.clone(),
         cores: settings.cores.clone(),
         certificate_life: settings.certificate_life,
-        tracker: TaskTracker::new(),
-        stop: CancellationToken::new(),
+        tracker,
+        stop,
     });
     let keys = accept::Keys::open(&relay.authority, &settings)?;
     let uid = rustix::process::getuid().as_raw();
