@@ -7,6 +7,7 @@ mod links;
 mod names;
 mod operator;
 mod pass;
+mod places;
 mod presence;
 mod refusal;
 mod replaced;
@@ -26,7 +27,7 @@ use std::{
 use adapters::native::lock::{Lock, LockError};
 use http::Uri;
 use proto::enrollment::v1;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{authority::Authority, links::Links, presence::Presence, refusal::Refusal};
@@ -112,6 +113,8 @@ pub(crate) struct Relay {
     records: Enrollments,
     authority: Authority,
     links: Links,
+    /// For connections that last.
+    seats: Arc<Semaphore>,
     presence: Arc<dyn Presence>,
     url: String,
     domain: String,
@@ -156,8 +159,11 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     let authority = Authority::open(state)?;
     let presence: Arc<dyn Presence> = Arc::new(presence::Local::default());
     let (tracker, stop) = (TaskTracker::new(), CancellationToken::new());
+    let seats = Arc::new(Semaphore::new(link::room(accept::CONNECTIONS)));
+    let (cores, on) = (settings.cores.len(), Arc::clone(&seats));
     let relay = Arc::new(Relay {
-        links: Links::new(records.clone(), Arc::clone(&presence), tracker.clone(), stop.clone()),
+        links: Links::new(records.clone(), Arc::clone(&presence), cores, on, tracker.clone(), stop.clone()),
+        seats,
         records,
         authority,
         presence,
