@@ -15,6 +15,7 @@ use proto::client::{Client, Error};
 use proto::enrollment::{PRINCIPAL_HEADER, RELAY_REASON_TRAILER};
 use proto::v1::{self, Reason, event::Kind, runtime_client::RuntimeClient};
 use proto::version;
+use tokio::net::TcpListener;
 use tonic::Code;
 
 /// Why one Harness is enough.
@@ -112,6 +113,47 @@ fn a_turn_goes_on_when_the_link_is_cut() {
             Ok(())
         })
         .await
+    });
+}
+
+#[test]
+fn a_turn_goes_on_when_the_path_dies_without_a_word() {
+    scenario("relay_half_open", &["R-ENR-2", "R-EVT-1"], setup(), async |rig| {
+        every_event_once(rig, async |rig| {
+            let relay = rig.relay()?;
+            let (address, mut taken) = (relay.address()?, relay.road.taken());
+            let before = *taken.borrow_and_update();
+            relay.road.hold();
+            // Each end finds out by itself: nothing that it sends is answered, and a ping is due within 20 s and answered within 10.
+            taken.wait_for(|taken| *taken > before).await?;
+            let gone = relay.wait_for_logs("a bridge is gone", 1).await?;
+            assert!(gone[0]["why"].as_str().is_some_and(|why| why.contains("keep-alive")), "{gone:?}");
+            relay.road.lead(address);
+            relay.wait_for_logs("a bridge is connected", 2).await?;
+            Ok(())
+        })
+        .await
+    });
+}
+
+#[test]
+fn a_relay_that_says_nothing_is_given_up_and_dialled_again() {
+    scenario("relay_mute", &["R-ENR-2"], setup(), async |rig| {
+        rig.client().await?;
+        let relay = rig.relay()?;
+        let (address, mute) = (relay.address()?, TcpListener::bind("127.0.0.1:0").await?);
+        relay.road.cut();
+        relay.road.lead(mute.local_addr()?);
+        // It takes the connection, and that is all.
+        let _held = mute.accept().await?;
+        let said = "the relay is not connected; it is dialled again";
+        let late = rig.daemon.wait_for_logs(said, 2).await?;
+        let why = |line: &serde_json::Value| line["why"].as_str().unwrap_or_default().to_owned();
+        assert!(late.iter().map(why).any(|why| why.contains("shake hands")), "{late:?}");
+        relay.road.lead(address);
+        relay.wait_for_logs("a bridge is connected", 2).await?;
+        rig.client().await?;
+        Ok(())
     });
 }
 
@@ -314,8 +356,9 @@ fn a_certificate_is_renewed_in_the_middle_of_a_turn() {
             Ok(())
         })
         .await?;
-        // The next connection has the new one.
+        // The next connection has the new one: the first one, of 15 s, is over when it is renewed after 10 for the second time.
         let relay = rig.relay()?;
+        relay.wait_for_logs("a certificate is renewed", 2).await?;
         let address = relay.address()?;
         relay.road.cut();
         relay.wait_for_logs("a bridge is gone", 1).await?;
