@@ -15,7 +15,6 @@ use proto::client::{Client, Error};
 use proto::enrollment::{PRINCIPAL_HEADER, RELAY_REASON_TRAILER};
 use proto::v1::{self, Reason, event::Kind, runtime_client::RuntimeClient};
 use proto::version;
-use tokio::net::TcpListener;
 use tonic::Code;
 
 /// Why one Harness is enough.
@@ -133,27 +132,6 @@ fn a_turn_goes_on_when_the_path_dies_without_a_word() {
             Ok(())
         })
         .await
-    });
-}
-
-#[test]
-fn a_relay_that_says_nothing_is_given_up_and_dialled_again() {
-    scenario("relay_mute", &["R-ENR-2"], setup(), async |rig| {
-        rig.client().await?;
-        let relay = rig.relay()?;
-        let (address, mute) = (relay.address()?, TcpListener::bind("127.0.0.1:0").await?);
-        relay.road.cut();
-        relay.road.lead(mute.local_addr()?);
-        // It takes the connection, and that is all.
-        let _held = mute.accept().await?;
-        let said = "the relay is not connected; it is dialled again";
-        let late = rig.daemon.wait_for_logs(said, 2).await?;
-        let why = |line: &serde_json::Value| line["why"].as_str().unwrap_or_default().to_owned();
-        assert!(late.iter().map(why).any(|why| why.contains("shake hands")), "{late:?}");
-        relay.road.lead(address);
-        relay.wait_for_logs("a bridge is connected", 2).await?;
-        rig.client().await?;
-        Ok(())
     });
 }
 

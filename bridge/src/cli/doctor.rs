@@ -25,6 +25,8 @@ pub(crate) struct DoctorReport {
     pub(crate) gateway: Finding,
     /// Each listener with mutual TLS, for whom it is, and how long its certificate is good (R-SEC-1).
     pub(crate) listen: Vec<Finding>,
+    /// The enrollment at a relay, where there is one (R-ENR-1).
+    pub(crate) relay: Option<Finding>,
     /// The plain listener on loopback, where one is asked for.
     pub(crate) loopback: Option<Finding>,
 }
@@ -62,7 +64,7 @@ impl DoctorReport {
     pub(crate) fn is_healthy(&self) -> bool {
         let findings = [&self.isolation, &self.socket, &self.state_dir, &self.keeper, &self.peer_check, &self.uid];
         self.harnesses.iter().any(|harness| harness.unusable.is_none())
-            && findings.into_iter().chain(&self.listen).all(|finding| finding.problem.is_none())
+            && findings.into_iter().chain(&self.listen).chain(&self.relay).all(|finding| finding.problem.is_none())
     }
 }
 
@@ -99,8 +101,9 @@ pub(crate) fn render(report: &DoctorReport) -> String {
         ("gateway", &report.gateway),
     ];
     let listen = report.listen.iter().map(|finding| ("listen", finding));
+    let relay = report.relay.as_ref().map(|finding| ("relay", finding));
     let loopback = report.loopback.as_ref().map(|finding| ("loopback", finding));
-    for (name, finding) in findings.into_iter().chain(listen).chain(loopback) {
+    for (name, finding) in findings.into_iter().chain(listen).chain(relay).chain(loopback) {
         match &finding.problem {
             None => line(&mut text, name, &finding.value),
             Some(problem) => line(&mut text, name, &format!("{}: {problem}", finding.value)),
@@ -142,6 +145,7 @@ mod tests {
             uid: fine("1000, which Harnesses have too"),
             gateway: fine("on: no Harness holds a model key"),
             listen: Vec::new(),
+            relay: None,
             loopback: None,
         }
     }
@@ -204,6 +208,19 @@ mod tests {
         let text = render(&report);
         assert!(text.contains("\nlisten      0.0.0.0:7443 with mutual TLS for urn:core\n"), "{text}");
         assert!(text.contains("for urn:core: the certificate is expired since 3 days\n"), "{text}");
+    }
+
+    #[test]
+    fn an_enrollment_that_cannot_be_used_is_told() {
+        let mut report = report();
+        let relay = |problem| Some(Finding { value: "enrolled as env-1 at https://relay.test:1".into(), problem });
+        report.relay = relay(None);
+        assert!(
+            report.is_healthy()
+                && render(&report).contains("\nrelay       enrolled as env-1 at https://relay.test:1\n")
+        );
+        report.relay = relay(Some("parked".into()));
+        assert!(!report.is_healthy() && render(&report).contains("relay.test:1: parked\n"));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! `runtime-bridge enroll`, `enrollment status` and `unenroll`: this machine and its relay (R-ENR-1).
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, Subcommand};
 use proto::enrollment::v1::EnrollmentReason as Reason;
@@ -152,6 +155,24 @@ pub(super) fn status(arguments: EnrollmentArgs) -> Result<Outcome, Error> {
     let is_well = matches!(&told, Some(Told { standing: Standing::Connected, .. }));
     text += &link(told);
     Ok(Outcome { text, is_well })
+}
+
+/// The enrollment of a state directory for `doctor`, where there is one: what it is, and what is wrong with it.
+pub(super) fn examine(state: &Path) -> Option<(String, Option<String>)> {
+    let enrollment = match Enrollment::load(state) {
+        Ok(None) => return None,
+        Ok(Some(enrollment)) => enrollment,
+        Err(error) => return Some(("enrolled".into(), Some(format!("could not {error}")))),
+    };
+    let value = format!("enrolled as {} at {}", enrollment.environment_id(), enrollment.url());
+    let told = Board::of(state).read().filter(Told::is_of_a_running_daemon);
+    match (enrollment.validity().map(|validity| validity.told(clock::now())), told) {
+        (Some(Err(problem)), _) => Some((value, Some(problem))),
+        (_, Some(told @ Told { standing: Standing::Parked { .. }, .. })) => {
+            Some((value, Some(link(Some(told)).trim_end().to_owned())))
+        }
+        (_, told) => Some((format!("{value}; {}; {}", good(&enrollment), link(told).trim_end()), None)),
+    }
 }
 
 /// How long the certificate is good.

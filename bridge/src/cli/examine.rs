@@ -12,7 +12,10 @@ use adapters::{
     native::user::User,
 };
 
-use super::doctor::{DoctorReport, Finding, HarnessFound};
+use super::{
+    doctor::{DoctorReport, Finding, HarnessFound},
+    enroll,
+};
 use crate::{
     config::{self, Listen, Settings},
     link,
@@ -92,6 +95,7 @@ pub(super) async fn examine(settings: &Settings) -> DoctorReport {
             "off: each Harness holds its model key itself, and addresses of providers are not checked where they are connected to"
         }),
         listen: settings.listen.iter().map(listener).collect(),
+        relay: enroll::examine(&settings.state).map(|(value, problem)| Finding { value, problem }),
         // Settings with a listener that may not be are none.
         loopback: settings.loopback().ok().flatten().map(|loopback| {
             fine(format!(

@@ -56,7 +56,7 @@ mod tests {
             (b"PRI * HTTP/2.0\r\n", "4096 is the most"),
             (&[0x40, 0, 0, 0], "1073741824 bytes"),
             (&[0, 0, 0, 2, 0xff, 0xff], "cannot be read"),
-            (&[0, 0, 0, 9, 1], "end of file"),
+            (&[0, 0, 0, 9, 1], "early eof"),
             (b"", "end of file"),
         ] {
             let error = receive::<LinkHello>(&mut &*wire).await.unwrap_err().to_string();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use proto::client::{Client, Error};
+use proto::client::{Client, Endpoint, Error};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::{Relay, Rig};
 use crate::authority::{Authority, Certificate};
 
 /// The rig's Core, which is an operator as it is on the socket.
@@ -62,6 +63,69 @@ impl Link {
             Ok("relay") => Ok(Self::Relay),
             Ok(other) => anyhow::bail!("{VARIABLE} is `unix`, `mtls` or `relay`, not `{other}`"),
         }
+    }
+}
+
+impl Rig {
+    /// A new connection to the daemon.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        Ok(self.core().await?)
+    }
+
+    /// The same, with the client's own error.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub async fn core(&self) -> Result<Client, Error> {
+        match (&self.tls, &self.relay) {
+            (Some(tls), _) => tls.core().await,
+            (None, Some((relay, certificate))) => relay.answering(certificate).await,
+            (None, None) => Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await,
+        }
+    }
+
+    /// Who the rig's Core is for the daemon (R-ASG-5).
+    #[must_use]
+    pub fn principal(&self) -> String {
+        if self.tls.is_some() || self.relay.is_some() {
+            return CORE.to_owned();
+        }
+        format!("uid:{}", rustix::process::getuid().as_raw())
+    }
+
+    /// The daemon's listener with TLS.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn tls(&self) -> anyhow::Result<&Tls> {
+        self.tls.as_ref().context("the setup has no listener with TLS")
+    }
+
+    /// The relay that the daemon dials.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn relay(&self) -> anyhow::Result<&Relay> {
+        Ok(&self.relay.as_ref().context("the setup has no relay")?.0)
+    }
+
+    /// The same to kill it or start it again.
+    ///
+    /// # Errors
+    /// When the setup has none.
+    pub fn relay_mut(&mut self) -> anyhow::Result<&mut Relay> {
+        Ok(&mut self.relay.as_mut().context("the setup has no relay")?.0)
+    }
+
+    /// A new connection to the daemon's socket, however the rig's Core is connected.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub async fn local_client(&self) -> anyhow::Result<Client> {
+        Ok(Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await?)
     }
 }
 

@@ -29,7 +29,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use proto::client::{Client, Endpoint, Error};
 use proto::v1;
 
 pub use bystander::Bystander;
@@ -104,10 +103,10 @@ pub struct Setup {
     pub tls: Option<Speaks>,
     /// How the rig's Core is connected; what the run was asked for when absent (see [`Link::of_run`]).
     pub link: Option<Link>,
-    /// More arguments of the relay, where the Core is connected by one.
-    pub relay: Vec<String>,
     /// Whether the daemon is given its socket, by somebody who goes on to listen there when it has ended.
     pub given_socket: bool,
+    /// More arguments of the relay, where the Core is connected by one.
+    pub relay: Vec<String>,
     /// Where workspaces may lie.
     pub roots: Roots,
     /// More lines for the daemon's configuration file, in TOML; `{provider}` in them becomes the provider's address.
@@ -226,12 +225,6 @@ impl Setup {
     #[must_use]
     pub fn over(self, link: Link) -> Self {
         Self { link: Some(link), ..self }
-    }
-
-    /// The same with more arguments of the relay.
-    #[must_use]
-    pub fn relaying(self, arguments: &[&str]) -> Self {
-        Self { relay: arguments.iter().map(ToString::to_string).collect(), ..self }
     }
 
     /// The same with more lines for the daemon's configuration file.
@@ -434,67 +427,6 @@ impl Rig {
     #[must_use]
     pub fn workspace(&self) -> &Path {
         self.place.workspace()
-    }
-
-    /// A new connection to the daemon.
-    ///
-    /// # Errors
-    /// When it does not listen.
-    pub async fn client(&self) -> anyhow::Result<Client> {
-        Ok(self.core().await?)
-    }
-
-    /// The same, with the client's own error.
-    ///
-    /// # Errors
-    /// When it does not listen.
-    pub async fn core(&self) -> Result<Client, Error> {
-        match (&self.tls, &self.relay) {
-            (Some(tls), _) => tls.core().await,
-            (None, Some((relay, certificate))) => relay.answering(certificate).await,
-            (None, None) => Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await,
-        }
-    }
-
-    /// Who the rig's Core is for the daemon (R-ASG-5).
-    #[must_use]
-    pub fn principal(&self) -> String {
-        match (&self.tls, &self.relay) {
-            (Some(_), _) | (_, Some(_)) => CORE.to_owned(),
-            (None, None) => format!("uid:{}", rustix::process::getuid().as_raw()),
-        }
-    }
-
-    /// The daemon's listener with TLS.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn tls(&self) -> anyhow::Result<&Tls> {
-        self.tls.as_ref().context("the setup has no listener with TLS")
-    }
-
-    /// The relay that the daemon dials.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn relay(&self) -> anyhow::Result<&Relay> {
-        Ok(&self.relay.as_ref().context("the setup has no relay")?.0)
-    }
-
-    /// The same to kill it or start it again.
-    ///
-    /// # Errors
-    /// When the setup has none.
-    pub fn relay_mut(&mut self) -> anyhow::Result<&mut Relay> {
-        Ok(&mut self.relay.as_mut().context("the setup has no relay")?.0)
-    }
-
-    /// A new connection to the daemon's socket, however the rig's Core is connected.
-    ///
-    /// # Errors
-    /// When it does not listen.
-    pub async fn local_client(&self) -> anyhow::Result<Client> {
-        Ok(Client::connect(Endpoint::Unix(self.place.socket().to_owned())).await?)
     }
 
     /// Stops the daemon by SIGTERM, and checks that it ends with 0 and leaves no process behind (R-CAN-4).

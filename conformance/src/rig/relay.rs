@@ -23,6 +23,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
+use super::Setup;
 use super::link::{CORE, OTHER_CORE, config_trusting};
 use super::place::program;
 use super::road::Road;
@@ -319,6 +320,14 @@ impl Relay {
     #[must_use]
     pub fn log_text(&self) -> String {
         fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+}
+
+impl Setup {
+    /// The same with more arguments of the relay.
+    #[must_use]
+    pub fn relaying(self, arguments: &[&str]) -> Self {
+        Self { relay: arguments.iter().map(ToString::to_string).collect(), ..self }
     }
 }
 
