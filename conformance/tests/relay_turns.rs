@@ -115,6 +115,26 @@ fn a_turn_goes_on_when_the_link_is_cut() {
     });
 }
 
+#[test]
+fn a_turn_goes_on_when_the_path_dies_without_a_word() {
+    scenario("relay_half_open", &["R-ENR-2", "R-EVT-1"], setup(), async |rig| {
+        every_event_once(rig, async |rig| {
+            let relay = rig.relay()?;
+            let (address, mut taken) = (relay.address()?, relay.road.taken());
+            let before = *taken.borrow_and_update();
+            relay.road.hold();
+            // Each end finds out by itself: nothing that it sends is answered, and a ping is due within 20 s and answered within 10.
+            taken.wait_for(|taken| *taken > before).await?;
+            let gone = relay.wait_for_logs("a bridge is gone", 1).await?;
+            assert!(gone[0]["why"].as_str().is_some_and(|why| why.contains("keep-alive")), "{gone:?}");
+            relay.road.lead(address);
+            relay.wait_for_logs("a bridge is connected", 2).await?;
+            Ok(())
+        })
+        .await
+    });
+}
+
 /// A Core's call to an Environment that is not connected had no effect, and says so; the status is not taken for one of the bridge.
 async fn away(relay: &Relay, core: &conformance::authority::Certificate) -> anyhow::Result<()> {
     relay.wait_for_logs("a bridge is gone", 1).await?;
@@ -237,6 +257,38 @@ fn a_revocation_closes_the_connection_and_parks_the_bridge() {
     });
 }
 
+#[test]
+fn a_revocation_ends_what_is_observed_and_parks_the_bridge() {
+    scenario("relay_revoked_observed", &["R-ENR-3"], setup(), async |rig| {
+        rig.provider.script(r#"[{"play": [{"text": {"chunks": ["Um"]}}, {"gate": "go"}]}]"#)?;
+        let session = rig.session().await?;
+        drop(rig.start_turn(&session, rig.configuration(Vec::new()), "t-1", "hello").await?);
+        let core = rig.relay()?.certificate(CORE).await?;
+        let request = v1::ObserveTurnRequest {
+            assignment: Some(session.assignment().clone()),
+            turn_id: "t-1".into(),
+            after_sequence: 0,
+        };
+        let mut observed = raw(rig.relay()?, ENVIRONMENT, &core).await?.observe_turn(request).await?.into_inner();
+        observed.message().await?.context("no event")?;
+        rig.relay()?.operate(&["revoke", "--environment", ENVIRONMENT]).await?;
+        // What came before is read; then it is over, though the Turn is not.
+        let status = loop {
+            match observed.message().await {
+                Ok(event) => drop(event.context("the observation ended as if the Turn had")?),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+        assert!(!status.metadata().contains_key(RELAY_REASON_TRAILER), "{status:?}");
+        let state = rig.place().state();
+        let status = rig.relay()?.wait_for_status(&state, "parked").await?;
+        assert!(status.contains("(REVOKED)"), "{status}");
+        rig.provider.open_gate("go");
+        Ok(())
+    });
+}
+
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -282,8 +334,9 @@ fn a_certificate_is_renewed_in_the_middle_of_a_turn() {
             Ok(())
         })
         .await?;
-        // The next connection has the new one.
+        // The next connection has the new one: the first one, of 15 s, is over when it is renewed after 10 for the second time.
         let relay = rig.relay()?;
+        relay.wait_for_logs("a certificate is renewed", 2).await?;
         let address = relay.address()?;
         relay.road.cut();
         relay.wait_for_logs("a bridge is gone", 1).await?;

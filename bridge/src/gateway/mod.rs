@@ -20,12 +20,11 @@ use adapters::{
 use http::Uri;
 use hyper::rt::Executor;
 use hyper_util::{client::legacy::Client, rt::TokioTimer};
-use rustix::process::{Resource, getrlimit};
 use secrecy::SecretString;
 use tokio::{net::TcpListener, time};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::tasks;
+use crate::{link, tasks};
 use connect::Connector;
 use relay::Upstream;
 use routes::{Judging, Name, Route, Routes};
@@ -97,7 +96,7 @@ impl Gateway {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (routes, tasks, stop) = (Arc::new(Routes::default()), TaskTracker::new(), CancellationToken::new());
-        let loopback = Loopback::new(listener, connections());
+        let loopback = Loopback::new(listener, link::room(CONNECTIONS));
         let listening = listen(loopback, Arc::clone(&routes), tasks.clone(), stop.clone());
         drop(tasks::spawn(&tasks, tasks::Kind::Gateway, listening));
         let connector = Connector::new(guards.service, connect);
@@ -209,12 +208,6 @@ fn url(text: &str) -> io::Result<Uri> {
 
 fn no_url() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the address of a provider or server is no URL")
-}
-
-/// Connections that may be open at once. Each may need another one to whoever is asked, and the daemon opens other files as well.
-fn connections() -> usize {
-    let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
-    files.map_or(CONNECTIONS, |files| CONNECTIONS.min(files / 2))
 }
 
 /// Takes connections until it is told to stop.

@@ -12,6 +12,8 @@ mod unix;
 
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
+
 pub(crate) use connection::Connection;
 pub(crate) use dial::{Dialler, keep_renewed};
 pub(crate) use loopback::LoopbackListener;
@@ -52,4 +54,26 @@ pub(crate) fn at_once(stream: &tokio::net::TcpStream) {
 pub(crate) async fn refused_by_system(error: &std::io::Error) {
     tracing::error!(%error, "a connection could not be accepted");
     tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// How many connections there may be at once: so many, or half as many as the process may have open files where that is less. It opens other files as well.
+pub(crate) fn room(most: usize) -> usize {
+    let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
+    room_of(most, files)
+}
+
+fn room_of(most: usize, files: Option<usize>) -> usize {
+    files.map_or(most, |files| most.min(files / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_room_for_other_files() {
+        for (files, want) in [(None, 4096), (Some(1 << 20), 4096), (Some(1024), 512)] {
+            assert_eq!(room_of(4096, files), want);
+        }
+    }
 }

@@ -3,7 +3,9 @@
 
 use std::{
     collections::HashMap,
-    io,
+    error::Error,
+    io, iter,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -12,17 +14,23 @@ use hyper::{
     body::Incoming,
     client::conn::http2::{self, SendRequest},
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::enrollment::v1::{EnrollmentReason as Reason, LinkHello, LinkWelcome};
-use tokio::{net::TcpStream, time};
+use tokio::{
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time,
+};
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     names,
+    places::NO_PLACE,
     presence::{Presence, Present},
     refusal,
     replaced::{Replacements, Verdict},
+    socket::{Ending, Tracked},
 };
 use crate::{
     clock,
@@ -34,9 +42,45 @@ use crate::{
 const GREETING: Duration = Duration::from_secs(10);
 /// Longest name of a process, and of a Runtime.
 const MAX_NAME: usize = 64;
+/// Calls of one Core on one link at once; fewer where there are so many Cores that a link would not take that many of each.
+const CALLS: u32 = 256;
+
+/// Calls of one of so many Cores on one link at once: what one of them takes, it takes from no other one.
+fn share(cores: usize) -> u32 {
+    let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
+    (link::MAX_STREAMS / cores).clamp(1, CALLS)
+}
+
+/// The window of a link, which has room for all calls of all Cores, read or not.
+fn window(cores: usize) -> u32 {
+    let calls = share(cores).saturating_mul(u32::try_from(cores).unwrap_or(u32::MAX).max(1));
+    calls.min(link::MAX_STREAMS) * link::STREAM_WINDOW
+}
+
+/// A bridge that comes, by its certificate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bridge<'a> {
+    /// Its Environment.
+    pub(super) id: &'a str,
+    /// Digest of its key.
+    pub(super) key: [u8; 32],
+    pub(super) from: SocketAddr,
+}
 
 /// Where calls for an Environment go.
 pub(super) type Sender = SendRequest<Incoming>;
+
+/// Why a call goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoWay {
+    /// The Environment is not connected.
+    Away,
+    /// The Core has so many calls on its link, and no more may be.
+    Taken {
+        /// How many.
+        calls: u32,
+    },
+}
 
 /// The links of a relay.
 #[derive(Debug)]
@@ -45,6 +89,12 @@ pub(crate) struct Links {
     presence: Arc<dyn Presence>,
     inner: Mutex<Inner>,
     begun: Instant,
+    /// How many Cores there may be.
+    cores: usize,
+    /// For connections that last, of Cores and of bridges.
+    seats: Arc<Semaphore>,
+    tracker: TaskTracker,
+    stop: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +103,8 @@ struct Inner {
     links: HashMap<String, Link>,
     /// By Environment.
     replacements: HashMap<String, Replacements>,
+    /// What ends all connections of an Environment, also those that take no more calls; by Environment.
+    ends: HashMap<String, CancellationToken>,
     last: u64,
 }
 
@@ -62,6 +114,14 @@ struct Link {
     process: String,
     sender: Sender,
     end: CancellationToken,
+    /// Room for calls, by the name of the Core.
+    calls: HashMap<String, Arc<Semaphore>>,
+}
+
+/// An error with what caused it: HTTP/2 tells no more than that it failed.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let all: Vec<_> = iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string).collect();
+    all.join(": ")
 }
 
 /// Why a link was not taken, for the bridge and for the log.
@@ -72,8 +132,16 @@ struct Refused {
 }
 
 impl Links {
-    pub(super) fn new(records: Enrollments, presence: Arc<dyn Presence>) -> Self {
-        Self { records, presence, inner: Mutex::default(), begun: Instant::now() }
+    /// None yet; those that come have their tasks on this tracker, and end with `stop`.
+    pub(super) fn new(
+        records: Enrollments,
+        presence: Arc<dyn Presence>,
+        cores: usize,
+        seats: Arc<Semaphore>,
+        tracker: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { records, presence, inner: Mutex::default(), begun: Instant::now(), cores, seats, tracker, stop }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -81,80 +149,99 @@ impl Links {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where calls for an Environment go; none where it is not connected.
-    pub(super) fn find(&self, label: &str) -> Option<Sender> {
-        self.lock().links.get(label).map(|link| link.sender.clone())
+    /// Where a call of a Core for an Environment goes, and its seat there while it lasts.
+    pub(super) fn find(&self, label: &str, core: &str) -> Result<(Sender, OwnedSemaphorePermit), NoWay> {
+        let mut inner = self.lock();
+        let link = inner.links.get_mut(label).ok_or(NoWay::Away)?;
+        let calls = share(self.cores);
+        let room = usize::try_from(calls).unwrap_or(Semaphore::MAX_PERMITS);
+        let room = link.calls.entry(core.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(room)));
+        let seat = Arc::clone(room).try_acquire_owned().map_err(|_full| NoWay::Taken { calls })?;
+        Ok((link.sender.clone(), seat))
     }
 
-    /// Closes the connection of an Environment; whether there was one.
+    /// Closes the connections of an Environment, with the calls on them; whether there was one.
     pub(super) fn close(&self, environment_id: &str) -> bool {
-        let removed = self.lock().links.remove(&names::label(environment_id));
-        removed.map(|link| link.end.cancel()).is_some()
+        let mut inner = self.lock();
+        if let Some(end) = inner.ends.remove(environment_id) {
+            end.cancel();
+        }
+        inner.links.remove(&names::label(environment_id)).is_some()
     }
 
-    /// Takes a connection whose certificate is good, and drives it to its end.
-    pub(super) async fn serve(
-        &self,
-        mut stream: TlsStream<TcpStream>,
-        environment_id: &str,
-        key: [u8; 32],
-        stop: CancellationToken,
-    ) {
-        let greeted = time::timeout(GREETING, self.greet(&mut stream, environment_id, key)).await;
-        let hello = match greeted {
-            Ok(Ok(Ok(hello))) => hello,
+    /// Takes a connection whose certificate is good, and drives it to its end. It keeps its place until it is taken.
+    pub(super) async fn serve(&self, mut stream: TlsStream<TcpStream>, bridge: Bridge<'_>, place: CancellationToken) {
+        let Bridge { id: environment_id, from, .. } = bridge;
+        let greeted = tokio::select! {
+            () = place.cancelled() => {
+                tracing::warn!(%from, environment_id, why = NO_PLACE, "a bridge was let go");
+                return;
+            }
+            greeted = time::timeout(GREETING, self.greet(&mut stream, bridge)) => greeted,
+        };
+        let (hello, _seat) = match greeted {
+            Ok(Ok(Ok(taken))) => taken,
             Ok(Ok(Err(refused))) => {
                 let reason = refusal::name(refused.reason);
-                tracing::warn!(environment_id, reason, why = refused.text, "a bridge was refused");
+                tracing::warn!(%from, environment_id, reason, why = refused.text, "a bridge was refused");
                 return;
             }
             Ok(Err(error)) => {
-                tracing::warn!(environment_id, %error, "a bridge did not say who it is");
+                tracing::warn!(%from, environment_id, %error, "a bridge did not say who it is");
                 return;
             }
             Err(_late) => {
-                tracing::warn!(environment_id, "a bridge said nothing, or did not read the answer");
+                tracing::warn!(%from, environment_id, "a bridge said nothing, or did not read the answer");
                 return;
             }
         };
-        let shaken = http2::Builder::new(TokioExecutor::new())
+        place.cancel();
+        let (end, gone) = (self.end(environment_id), CancellationToken::new());
+        let stream = Ending::new(stream, end.clone(), gone.clone());
+        let shaken = http2::Builder::new(Tracked(self.tracker.clone()))
             .timer(TokioTimer::new())
             .initial_stream_window_size(link::STREAM_WINDOW)
-            .initial_connection_window_size(link::CONNECTION_WINDOW)
+            .initial_connection_window_size(window(self.cores))
             .keep_alive_interval(link::PING.0)
             .keep_alive_timeout(link::PING.1)
             .keep_alive_while_idle(true)
             .handshake(TokioIo::new(stream));
         let Ok((sender, connection)) = shaken.await else { return };
-        let end = CancellationToken::new();
         let number = self.put(environment_id, hello, sender, end.clone());
         // ORDER: asked again now that a revocation would find the connection.
-        if !matches!(self.records.standing(environment_id, key).await, Ok(Standing::Enrolled)) {
+        if !matches!(self.records.standing(environment_id, bridge.key).await, Ok(Standing::Enrolled)) {
             end.cancel();
         }
-        tracing::info!(environment_id, connection = number, "a bridge is connected");
+        tracing::info!(%from, environment_id, connection = number, "a bridge is connected");
         let why = tokio::select! {
             // What was closed on purpose has ended, too.
             biased;
+            () = self.stop.cancelled() => "the relay stops".into(),
             () = end.cancelled() => "it was closed: replaced or revoked".into(),
-            () = stop.cancelled() => "the relay stops".into(),
-            ended = connection => ended.map_or_else(|error| error.to_string(), |()| "it ended".into()),
+            ended = connection => ended.map_or_else(|error| chain(&error), |()| "it ended".into()),
         };
         self.remove(environment_id, number);
-        tracing::info!(environment_id, connection = number, why, "a bridge is gone");
+        tracing::info!(%from, environment_id, connection = number, why, "a bridge is gone");
+        // A bridge that stops takes nothing new and finishes what is under way.
+        gone.cancelled().await;
+    }
+
+    /// What ends one more connection of an Environment: that one alone, or with all others.
+    fn end(&self, environment_id: &str) -> CancellationToken {
+        let mut inner = self.lock();
+        inner.ends.entry(environment_id.to_owned()).or_insert_with(|| self.stop.child_token()).child_token()
     }
 
     /// The first exchange.
     async fn greet(
         &self,
         stream: &mut TlsStream<TcpStream>,
-        environment_id: &str,
-        key: [u8; 32],
-    ) -> io::Result<Result<LinkHello, Refused>> {
+        bridge: Bridge<'_>,
+    ) -> io::Result<Result<(LinkHello, OwnedSemaphorePermit), Refused>> {
         let hello: LinkHello = greeting::receive(stream).await?;
-        let judged = self.judge(&hello, environment_id, key).await;
+        let judged = self.judge(&hello, bridge.id, bridge.key).await;
         let welcome = match &judged {
-            Ok(()) => LinkWelcome::default(),
+            Ok(_seat) => LinkWelcome::default(),
             Err(refused) => LinkWelcome { refused: refused.reason.into(), text: refused.text.clone() },
         };
         greeting::send(stream, &welcome).await?;
@@ -163,10 +250,16 @@ impl Links {
             drop(tokio::io::AsyncWriteExt::shutdown(stream).await);
             drop(tokio::io::AsyncReadExt::read_u8(stream).await);
         }
-        Ok(judged.map(|()| hello))
+        Ok(judged.map(|seat| (hello, seat)))
     }
 
-    async fn judge(&self, hello: &LinkHello, environment_id: &str, key: [u8; 32]) -> Result<(), Refused> {
+    /// Gives a bridge that is taken its seat.
+    async fn judge(
+        &self,
+        hello: &LinkHello,
+        environment_id: &str,
+        key: [u8; 32],
+    ) -> Result<OwnedSemaphorePermit, Refused> {
         let refused = |reason, text: &str| Err(Refused { reason, text: text.into() });
         if !hello.version.parse().is_ok_and(proto::enrollment::is_accepted) {
             let text = format!(
@@ -195,13 +288,16 @@ impl Links {
                 return refused(Reason::StorageUnavailable, "the relay's records cannot be read now");
             }
         }
+        let Ok(seat) = Arc::clone(&self.seats).try_acquire_owned() else {
+            return refused(Reason::Overloaded, "the relay has as many connections as it may have");
+        };
         let mut inner = self.lock();
         let label = names::label(environment_id);
         let connected = inner.links.get(&label).map(|link| link.process.clone());
         let replacements = inner.replacements.entry(environment_id.to_owned()).or_default();
         let text = "another process connects with this identity; they replaced each other three times within a minute";
         match replacements.comes(self.begun.elapsed(), &hello.instance, connected.as_deref()) {
-            Verdict::Take => Ok(()),
+            Verdict::Take => Ok(seat),
             Verdict::Refuse => refused(Reason::DuplicateIdentity, text),
             Verdict::RefuseBoth => {
                 if let Some(other) = inner.links.remove(&label) {
@@ -216,7 +312,7 @@ impl Links {
         let mut inner = self.lock();
         inner.last += 1;
         let number = inner.last;
-        let link = Link { number, process: hello.instance, sender, end };
+        let link = Link { number, process: hello.instance, sender, end, calls: HashMap::new() };
         if let Some(older) = inner.links.insert(names::label(environment_id), link) {
             older.end.cancel();
         }
@@ -233,5 +329,22 @@ impl Links {
             inner.links.remove(&label);
         }
         self.presence.went(environment_id, number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_core_has_its_part_of_a_link_and_the_window_holds_all_of_them() {
+        for (cores, want) in [(0, 256), (1, 256), (4, 256), (5, 204), (100, 10), (1024, 1), (5000, 1)] {
+            assert_eq!(share(cores), want, "{cores}");
+            let most = u64::from(want) * u64::try_from(cores.clamp(1, 1024)).unwrap();
+            assert!(most <= u64::from(link::MAX_STREAMS));
+            assert_eq!(u64::from(window(cores)), most * u64::from(link::STREAM_WINDOW));
+            // The most that HTTP/2 has.
+            assert!(window(cores) < 1 << 31);
+        }
     }
 }

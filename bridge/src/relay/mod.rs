@@ -7,10 +7,12 @@ mod links;
 mod names;
 mod operator;
 mod pass;
+mod places;
 mod presence;
 mod refusal;
 mod replaced;
 mod service;
+mod socket;
 
 use std::{
     future::Future,
@@ -25,7 +27,7 @@ use std::{
 use adapters::native::lock::{Lock, LockError};
 use http::Uri;
 use proto::enrollment::v1;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{authority::Authority, links::Links, presence::Presence, refusal::Refusal};
@@ -111,6 +113,8 @@ pub(crate) struct Relay {
     records: Enrollments,
     authority: Authority,
     links: Links,
+    /// For connections that last.
+    seats: Arc<Semaphore>,
     presence: Arc<dyn Presence>,
     url: String,
     domain: String,
@@ -154,8 +158,12 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
     let records = Enrollments::open(&state.join("relay.db"))?;
     let authority = Authority::open(state)?;
     let presence: Arc<dyn Presence> = Arc::new(presence::Local::default());
+    let (tracker, stop) = (TaskTracker::new(), CancellationToken::new());
+    let seats = Arc::new(Semaphore::new(link::room(accept::CONNECTIONS)));
+    let (cores, on) = (settings.cores.len(), Arc::clone(&seats));
     let relay = Arc::new(Relay {
-        links: Links::new(records.clone(), Arc::clone(&presence)),
+        links: Links::new(records.clone(), Arc::clone(&presence), cores, on, tracker.clone(), stop.clone()),
+        seats,
         records,
         authority,
         presence,
@@ -163,8 +171,8 @@ pub(crate) async fn start(settings: Settings) -> Result<Running, StartError> {
         domain: settings.domain.clone(),
         cores: settings.cores.clone(),
         certificate_life: settings.certificate_life,
-        tracker: TaskTracker::new(),
-        stop: CancellationToken::new(),
+        tracker,
+        stop,
     });
     let keys = accept::Keys::open(&relay.authority, &settings)?;
     let uid = rustix::process::getuid().as_raw();

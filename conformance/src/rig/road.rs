@@ -24,6 +24,8 @@ struct Shared {
     to: Mutex<Option<SocketAddr>>,
     /// Cancelled for all that are on it.
     cut: Mutex<CancellationToken>,
+    /// Cancelled for all that are on it, which then stand still.
+    held: Mutex<CancellationToken>,
     taken: watch::Sender<usize>,
 }
 
@@ -35,7 +37,12 @@ impl Road {
     pub async fn open() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listen for a road")?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { to: Mutex::default(), cut: Mutex::default(), taken: watch::Sender::default() });
+        let shared = Arc::new(Shared {
+            to: Mutex::default(),
+            cut: Mutex::default(),
+            held: Mutex::default(),
+            taken: watch::Sender::default(),
+        });
         let stop = CancellationToken::new();
         let (road, until) = (Arc::clone(&shared), stop.clone());
         let tracker = TaskTracker::new();
@@ -70,6 +77,12 @@ impl Road {
         std::mem::take(&mut *self.shared.cut.lock().unwrap_or_else(PoisonError::into_inner)).cancel();
     }
 
+    /// Lets nothing pass any more for those who are on it, and tells neither end: a path that died. Nobody gets through until it leads somewhere again.
+    pub fn hold(&self) {
+        *self.shared.to.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        std::mem::take(&mut *self.shared.held.lock().unwrap_or_else(PoisonError::into_inner)).cancel();
+    }
+
     /// How many connections began on it, a bell for more included.
     #[must_use]
     pub fn taken(&self) -> watch::Receiver<usize> {
@@ -80,15 +93,22 @@ impl Road {
 async fn travel(mut near: TcpStream, road: Arc<Shared>, stop: CancellationToken) {
     road.taken.send_modify(|taken| *taken += 1);
     let cut = road.cut.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let held = road.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let to = *road.to.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(to) = to else { return };
     let Ok(mut far) = TcpStream::connect(to).await else { return };
     // Its ends see what a proxy shows them otherwise: nothing is held back.
     _ = (near.set_nodelay(true), far.set_nodelay(true));
+    let passes = async {
+        tokio::select! {
+            () = held.cancelled() => std::future::pending().await,
+            _ended = copy_bidirectional(&mut near, &mut far) => {}
+        }
+    };
     tokio::select! {
         () = stop.cancelled() => {}
         () = cut.cancelled() => {}
-        _ended = copy_bidirectional(&mut near, &mut far) => {}
+        () = passes => {}
     }
 }
 
