@@ -334,6 +334,56 @@ fn peers_that_speak_something_else_are_let_go_and_disturb_nobody() {
     });
 }
 
+#[test]
+fn what_an_earlier_enrollment_left_is_no_dead_end() {
+    scenario("enroll_left_over", &["R-ENR-1", "R-ENR-3"], setup(), async |rig| {
+        let relay = rig.relay()?;
+        let state = rig.place().root().join("second");
+        let folder = state.join("enrollment");
+        let path = state.display().to_string();
+        let enroll = async || {
+            let token = relay.token("second").await?;
+            command(relay, &["enroll", "--token-file", token.to_str().context("no path")?, "--state", &path]).await
+        };
+        let (well, told) = enroll().await?;
+        assert!(well, "{told}");
+        // A record that cannot be read: what is said to do is done, and works.
+        fs::write(folder.join("enrollment.json"), "{")?;
+        for arguments in [&["unenroll", "--state", &path][..], &["enrollment", "status", "--state", &path]] {
+            let (well, told) = command(relay, arguments).await?;
+            assert!(!well && told.contains("unenroll --offline") && told.contains("revoke"), "{told}");
+        }
+        fs::remove_file(folder.join("enrollment.json"))?;
+        // The key alone is left, and it is revoked: another one is made, and the same token takes it.
+        let before = fs::read(folder.join("key.pem"))?;
+        relay.operate(&["revoke", "--environment", "second"]).await?;
+        let (well, told) = enroll().await?;
+        assert!(well && fs::read(folder.join("key.pem"))? != before, "{told}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_daemon_whose_enrollment_is_removed_lets_the_relay_go() {
+    scenario("enroll_removed", &["R-ENR-3"], setup(), async |rig| {
+        rig.client().await?;
+        let state = rig.place().state();
+        // As `unenroll --offline` does: neither the relay nor the daemon is told.
+        fs::remove_dir_all(state.join("enrollment"))?;
+        let relay = rig.relay()?;
+        let limit = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let listed = relay.operate(&["list"]).await?;
+            if listed.contains("not connected") {
+                break;
+            }
+            anyhow::ensure!(tokio::time::Instant::now() < limit, "{listed}");
+        }
+        assert!(rig.daemon.log_text().contains("UNENROLLED"), "{}", rig.daemon.log_tail());
+        Ok(())
+    });
+}
+
 /// A proxy that is asked with CONNECT; it counts who asked for what.
 async fn proxy(taken: tokio::sync::mpsc::Sender<String>) -> anyhow::Result<std::net::SocketAddr> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

@@ -94,6 +94,11 @@ pub(crate) enum Error {
         /// What a person can do.
         advice: &'static str,
     },
+    /// The files of the enrollment that is given up cannot be used.
+    #[error(
+        "{0}; with --offline the files are removed all the same, and the relay's operator has to revoke the Environment"
+    )]
+    Damaged(enroll::Error),
     /// There is nothing to give up.
     #[error("unenroll: this machine is not enrolled; there is nothing in {}", folder.display())]
     NotEnrolled {
@@ -209,7 +214,9 @@ pub(super) async fn unenroll(arguments: UnenrollArgs) -> Result<Outcome, Error> 
     let told = match (loaded, arguments.offline) {
         (Ok(None), _) if !folder.exists() => return Err(Error::NotEnrolled { folder }),
         (Ok(None), _) => "nothing was enrolled yet".into(),
-        (Err(error), false) => return Err(error.into()),
+        // Its own text says what to do.
+        (Err(error @ enroll::Error::Record { .. }), false) => return Err(error.into()),
+        (Err(error), false) => return Err(Error::Damaged(error)),
         (Err(error), true) => format!("the relay was not told: {error}"),
         (Ok(Some(enrollment)), offline) => match enrollment.give_up().await {
             Ok(()) => format!("the relay has revoked {}", enrollment.environment_id()),

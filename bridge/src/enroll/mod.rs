@@ -47,7 +47,7 @@ pub(crate) enum Error {
         unfit: Unfit,
     },
     /// The record says something else than it should.
-    #[error("use the enrollment: {} cannot be understood ({text}); unenroll, then enroll with a new token", path.display())]
+    #[error("use the enrollment: {} cannot be understood ({text}); `runtime-bridge unenroll --offline` removes it, the relay's operator has to revoke the Environment, then enroll with a new token", path.display())]
     Record {
         /// The file.
         path: PathBuf,
@@ -91,8 +91,10 @@ struct Record {
     url: String,
     environment_id: String,
     proxy: Option<String>,
-    /// When to renew the certificate, in milliseconds of Unix time.
-    renew_after_ms: i64,
+    /// When the certificate came, as this machine's clock said, in milliseconds of Unix time.
+    received_ms: i64,
+    /// How long after that it is to be renewed. Clocks of relay and machine may differ, so it is no moment.
+    renew_in_ms: i64,
     /// Until when it is good.
     not_after_ms: i64,
 }
@@ -106,6 +108,8 @@ pub(crate) struct Enrollment {
     proxy: Option<Proxy>,
     identity: tls::Identity,
     trust: Trust,
+    /// Digest of the file of the key.
+    key: [u8; 32],
 }
 
 /// The files in the folder.
@@ -139,7 +143,8 @@ impl Enrollment {
         let proxy = record.proxy.as_deref().map(str::parse::<Proxy>).transpose().map_err(bad)?;
         let identity = tls::Identity::read(&file(&folder, CERTIFICATE), &file(&folder, KEY))?;
         let trust = Trust::Authority(tls::Authority::read(&file(&folder, AUTHORITY))?);
-        Ok(Some(Self { folder, record, url, proxy, identity, trust }))
+        let key = digest_of_key(&folder).ok_or_else(|| bad("its key is gone".into()))?;
+        Ok(Some(Self { folder, record, url, proxy, identity, trust, key }))
     }
 
     /// As which Environment.
@@ -157,9 +162,24 @@ impl Enrollment {
         self.record.proxy.as_deref()
     }
 
-    /// When its certificate is to be renewed.
-    pub(crate) fn renew_after(&self) -> SystemTime {
-        clock::from_millis(self.record.renew_after_ms)
+    /// How long after it came its certificate is to be renewed.
+    pub(crate) fn renew_in(&self) -> Duration {
+        Duration::from_millis(self.record.renew_in_ms.max(0).unsigned_abs())
+    }
+
+    /// How long ago its certificate came, as the wall clock says; none where that was set back behind it.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        clock::now().duration_since(clock::from_millis(self.record.received_ms)).ok()
+    }
+
+    /// Whether its certificate has ended, as this machine's clock says.
+    pub(crate) fn is_expired(&self) -> bool {
+        is_over(&self.record)
+    }
+
+    /// Whether it is still what lies in its folder: it may have been given up, and the machine enrolled anew with another key.
+    pub(crate) fn is_there(&self) -> bool {
+        file(&self.folder, RECORD).exists() && digest_of_key(&self.folder).is_some_and(|key| key == self.key)
     }
 
     /// When its certificate is good, as that itself tells; none where it cannot be read.
@@ -241,7 +261,10 @@ pub(crate) async fn enroll(
     let folder = Enrollment::folder(state);
     if file(&folder, RECORD).exists() {
         let record = read_record(&folder)?;
-        return Err(Error::Enrolled { environment_id: record.environment_id, url: record.url }.into());
+        // One whose certificate has ended is enrolled again, with the key that it has: the relay knows that one (R-ENR-3).
+        if !is_over(&record) || record.environment_id != token_file.environment_id {
+            return Err(Error::Enrolled { environment_id: record.environment_id, url: record.url }.into());
+        }
     }
     let written = |path: &Path| {
         let path = path.to_owned();
@@ -250,15 +273,21 @@ pub(crate) async fn enroll(
     for made in [state, &folder] {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(made).map_err(written(made))?;
     }
-    let key = file(&folder, KEY);
-    if !key.exists() {
-        private::put(&key, KeyPair::generate().map_err(Error::Key)?.serialize_pem().as_bytes(), 0o600)
-            .map_err(written(&key))?;
+    if !file(&folder, KEY).exists() {
+        make_key(&folder)?;
     }
-    let request = request(&read_key(&folder)?, &token_file.environment_id)?;
     let config = tls::client(None, &Trust::Digest(token_file.authority_sha256), HTTP_2).map_err(Error::Tls)?;
     let reach = Reach::new(token_file.url.clone(), proxy.clone(), config);
-    let (environment_id, certificate) = calls::enroll(&reach, &token_file.token, request).await?;
+    let asked = request(&read_key(&folder)?, &token_file.environment_id)?;
+    let (environment_id, certificate) = match calls::enroll(&reach, &token_file.token, asked).await {
+        // A key that an earlier attempt or an enrollment left here. The refusal has not used the token up.
+        Err(calls::Error::Refused { reason: v1::EnrollmentReason::Revoked, .. }) => {
+            make_key(&folder)?;
+            let asked = request(&read_key(&folder)?, &token_file.environment_id)?;
+            calls::enroll(&reach, &token_file.token, asked).await?
+        }
+        answered => answered?,
+    };
     if environment_id != token_file.environment_id {
         let text = format!("it enrolled another Environment, {environment_id:?}");
         return Err(Error::Answer(text).into());
@@ -271,7 +300,8 @@ pub(crate) async fn enroll(
         url: token_file.url.to_string().trim_end_matches('/').to_owned(),
         environment_id,
         proxy: proxy.map(|proxy| proxy.to_string()),
-        renew_after_ms: 0,
+        received_ms: 0,
+        renew_in_ms: 0,
         not_after_ms: 0,
     };
     let authority = pem(&certificate.authority);
@@ -287,9 +317,11 @@ fn keep(folder: &Path, record: &Record, certificate: &v1::Certificate) -> Result
         let at = stamp.and_then(|stamp| SystemTime::try_from(*stamp).ok());
         at.map(clock::millis).ok_or_else(|| Error::Answer("it does not say how long the certificate is good".into()))
     };
+    let (renew_after, not_after) = (stamp(certificate.renew_after.as_ref())?, stamp(certificate.not_after.as_ref())?);
     let record = Record {
-        renew_after_ms: stamp(certificate.renew_after.as_ref())?,
-        not_after_ms: stamp(certificate.not_after.as_ref())?,
+        received_ms: clock::millis(clock::now()),
+        renew_in_ms: renew_in(renew_after, not_after),
+        not_after_ms: not_after,
         ..record.clone()
     };
     let name = tls::holder(&CertificateDer::from(certificate.certificate.as_slice())).map_err(Error::Answer)?;
@@ -304,6 +336,27 @@ fn keep(folder: &Path, record: &Record, certificate: &v1::Certificate) -> Result
     let text = serde_json::to_string_pretty(&record).map_err(|error| Error::Answer(error.to_string()))?;
     put(RECORD, &text)?;
     Ok(record)
+}
+
+/// How long to wait: the third that is left then tells how long two thirds are, whatever the clocks say.
+fn renew_in(renew_after_ms: i64, not_after_ms: i64) -> i64 {
+    not_after_ms.saturating_sub(renew_after_ms).max(0).saturating_mul(2)
+}
+
+fn is_over(record: &Record) -> bool {
+    clock::from_millis(record.not_after_ms) <= clock::now()
+}
+
+/// Makes a key, in the place of one that is there.
+fn make_key(folder: &Path) -> Result<(), Error> {
+    let path = file(folder, KEY);
+    let pair = KeyPair::generate()?;
+    private::put(&path, pair.serialize_pem().as_bytes(), 0o600).map_err(|source| Error::Write { path, source })
+}
+
+fn digest_of_key(folder: &Path) -> Option<[u8; 32]> {
+    let text = secrecy::SecretString::from(read(&file(folder, KEY)).ok()?);
+    Some(Sha256::digest(secrecy::ExposeSecret::expose_secret(&text)).into())
 }
 
 fn pem(der: &[u8]) -> String {
@@ -354,3 +407,16 @@ fn request(key: &KeyPair, environment_id: &str) -> Result<Vec<u8>, Error> {
 
 /// The longest time between two looks at whether to renew.
 pub(crate) const LOOK: Duration = Duration::from_hours(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_is_due_by_the_length_of_the_term_whatever_the_clocks_say() {
+        assert_eq!(renew_in(20_000, 30_000), 20_000);
+        for (renew_after, not_after) in [(30_000, 20_000), (i64::MAX, i64::MIN), (0, 0)] {
+            assert_eq!(renew_in(renew_after, not_after), 0);
+        }
+    }
+}

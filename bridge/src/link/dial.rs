@@ -24,7 +24,7 @@ use tokio::{
     time::{self, Instant},
 };
 use tokio_rustls::client::TlsStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{Connection, Limits, Peer, greeting, tls};
 use crate::{
@@ -46,6 +46,15 @@ const LONGEST: Duration = Duration::from_secs(30);
 const LIVED: Duration = Duration::from_secs(10);
 /// The longest wait between two attempts to renew a certificate.
 const LONGEST_RENEWAL: Duration = Duration::from_mins(5);
+
+/// The wait between two looks at whether the enrollment is still there.
+const WATCH: Duration = Duration::from_secs(2);
+/// The shortest time between two renewals, whatever a relay says.
+const SHORTEST_RENEWAL: Duration = Duration::from_secs(1);
+/// The reason of one whose enrollment was given up.
+const GIVEN_UP: &str = "UNENROLLED";
+/// The reason of one whose certificate has ended.
+const EXPIRED: &str = "CERTIFICATE_EXPIRED";
 
 /// Waits that double up to a longest one, each shortened by chance by up to a half: many bridges whose relay was away do not come at once.
 #[derive(Debug)]
@@ -81,8 +90,8 @@ fn chance() -> u64 {
 #[derive(Debug)]
 struct Failed {
     why: String,
-    /// Set where dialling again would change nothing.
-    for_good: Option<Reason>,
+    /// Set where dialling again would change nothing: why, for programs.
+    for_good: Option<&'static str>,
 }
 
 impl From<String> for Failed {
@@ -105,6 +114,14 @@ impl Shared {
     }
 }
 
+/// A connection that was handed out.
+#[derive(Debug)]
+struct Last {
+    since: Instant,
+    gone: oneshot::Receiver<()>,
+    end: CancellationToken,
+}
+
 /// Keeps the connection up.
 #[derive(Debug)]
 pub(crate) struct Dialler {
@@ -114,8 +131,8 @@ pub(crate) struct Dialler {
     board: Board,
     told: Option<Standing>,
     backoff: Backoff,
-    /// The connection that was handed out last: when, and what ends with it.
-    last: Option<(Instant, oneshot::Receiver<()>)>,
+    /// The connection that was handed out last.
+    last: Option<Last>,
 }
 
 impl Dialler {
@@ -148,10 +165,18 @@ impl Dialler {
     }
 
     async fn next(&mut self) -> Connection {
-        if let Some((since, gone)) = self.last.take() {
-            // An error is what is waited for: the connection was dropped with the other end.
-            let _gone = gone.await;
-            if since.elapsed() >= LIVED {
+        if let Some(mut last) = self.last.take() {
+            loop {
+                tokio::select! {
+                    // An error is what is waited for: the connection was dropped with the other end.
+                    _gone = &mut last.gone => break,
+                    () = time::sleep(WATCH) => if !self.is_enrolled().await {
+                        last.end.cancel();
+                        self.park(GIVEN_UP.to_owned(), given_up()).await;
+                    }
+                }
+            }
+            if last.since.elapsed() >= LIVED {
                 self.backoff.begin_anew();
             }
             self.tell(Standing::Waiting { why: "the connection ended".into() });
@@ -161,29 +186,45 @@ impl Dialler {
             if self.told.is_none() {
                 self.tell(Standing::Dialling);
             }
+            if !self.is_enrolled().await {
+                self.park(GIVEN_UP.to_owned(), given_up()).await;
+            }
             match self.dial().await {
                 Ok(stream) => {
                     self.tell(Standing::Connected);
                     let (alive, gone) = oneshot::channel();
-                    self.last = Some((Instant::now(), gone));
+                    let end = CancellationToken::new();
+                    self.last = Some(Last { since: Instant::now(), gone, end: end.clone() });
+                    let end = Box::pin(end.cancelled_owned());
                     // The calls themselves tell whom the relay calls for.
                     let peer = Peer { principal: String::new(), bearer: None, operator: false, is_relay: true };
-                    return Connection::new(Alive { stream, _alive: alive }, peer, self.limits.opening);
+                    return Connection::new(Alive { stream, end, _alive: alive }, peer, self.limits.opening);
                 }
                 Err(Failed { why, for_good: None }) => self.tell(Standing::Waiting { why }),
                 Err(Failed { why, for_good: Some(reason) }) => {
-                    let reason = reason.as_str_name().trim_start_matches("ENROLLMENT_REASON_").to_owned();
-                    self.tell(Standing::Parked { reason, why });
-                    std::future::pending::<()>().await;
+                    self.park(reason.to_owned(), why).await;
                 }
             }
             time::sleep(self.backoff.next(chance())).await;
         }
     }
 
+    /// Whether there is still what it dials for. Asked now and then: whoever gives it up need not reach this process.
+    async fn is_enrolled(&self) -> bool {
+        let enrollment = self.enrollment.current();
+        tokio::task::spawn_blocking(move || enrollment.is_there()).await.unwrap_or(true)
+    }
+
+    /// Dials no more.
+    async fn park(&mut self, reason: String, why: String) {
+        self.tell(Standing::Parked { reason, why });
+        std::future::pending::<()>().await;
+    }
+
     /// One attempt.
     async fn dial(&self) -> Result<TlsStream<TcpStream>, Failed> {
-        let reach = self.enrollment.current().link().map_err(|error| error.to_string())?;
+        let enrollment = self.enrollment.current();
+        let reach = enrollment.link().map_err(|error| error.to_string())?;
         let mut stream = reach.connect().await.map_err(|error| error.to_string())?;
         let greeted = async {
             greeting::send(&mut stream, &self.hello).await?;
@@ -192,11 +233,18 @@ impl Dialler {
         let welcome = time::timeout(GREETING, greeted).await;
         // With TLS 1.3 a certificate that is refused shows only here.
         let welcome = welcome.map_err(|_| "the relay did not answer the first message on the link".to_owned())?;
-        let welcome = welcome.map_err(|error| format!("be taken by the relay: {}", tls::why(&error)))?;
+        let welcome = welcome.map_err(|error| {
+            // Where the clocks differ they may yet be set, and it is dialled on.
+            if tls::is_refused_as_expired(&error) && enrollment.is_expired() {
+                return Failed { why: expired(), for_good: Some(EXPIRED) };
+            }
+            Failed::from(format!("be taken by the relay: {}", tls::why(&error)))
+        })?;
         match welcome.refused() {
             Reason::Unspecified => Ok(stream),
             reason => {
-                let for_good = is_for_good(reason).then_some(reason);
+                let for_good =
+                    is_for_good(reason).then(|| reason.as_str_name().trim_start_matches("ENROLLMENT_REASON_"));
                 Err(Failed { why: crate::refusal::excerpt(&welcome.text), for_good })
             }
         }
@@ -246,21 +294,34 @@ pub(crate) async fn keep_renewed(shared: Shared, stop: CancellationToken) {
     }
 }
 
+/// How long a certificate that is to be renewed after `term` has time: its age by the wall clock counts, which goes on while the machine sleeps or the
+/// daemon does not run, and the time since it was first looked at, which nobody sets.
+fn time_left(term: Duration, age: Option<Duration>, seen: Duration) -> Duration {
+    // A clock that was set back behind its coming says nothing of its age.
+    age.map_or(Duration::ZERO, |age| term.saturating_sub(age.max(seen)))
+}
+
 async fn renew_when_due(shared: Shared) {
     let mut backoff = Backoff::new(LONGEST_RENEWAL);
+    let (mut seen, mut age_then) = (Instant::now(), shared.current().age().unwrap_or_default());
     loop {
         let mut enrollment = shared.current();
-        // The clock may be set meanwhile, so it is looked at now and then.
-        let due = enrollment.renew_after().duration_since(clock::now()).unwrap_or_default();
-        if !due.is_zero() {
-            time::sleep(due.min(LOOK)).await;
+        let left = time_left(enrollment.renew_in(), enrollment.age(), age_then + seen.elapsed());
+        if !left.is_zero() {
+            time::sleep(left.min(LOOK)).await;
             continue;
+        }
+        if !enrollment.is_there() {
+            tracing::warn!("the enrollment was given up: its certificate is not renewed");
+            return;
         }
         match enrollment.renew().await {
             Ok(()) => {
                 backoff.begin_anew();
                 tracing::info!(until = stamp(enrollment.not_after()), "the certificate for the relay is renewed");
                 shared.replace(enrollment);
+                (seen, age_then) = (Instant::now(), Duration::ZERO);
+                time::sleep(SHORTEST_RENEWAL).await;
             }
             Err(error) => {
                 let is_final = matches!(&error, CallError::Refused { reason, .. } if is_for_good(*reason));
@@ -277,22 +338,41 @@ fn stamp(at: SystemTime) -> i64 {
     clock::millis(at) / 1000
 }
 
-/// A connection that tells its end.
+fn given_up() -> String {
+    "the enrollment that this daemon dialled for was given up on this machine".into()
+}
+
+fn expired() -> String {
+    "this machine's certificate has ended before it was renewed; enroll again with a new token of the relay's operator"
+        .into()
+}
+
+/// A connection that tells its end, and that is ended when nobody may call any more.
 #[derive(Debug)]
 struct Alive {
     stream: TlsStream<TcpStream>,
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Dropped with the connection.
     _alive: oneshot::Sender<()>,
 }
 
+impl Alive {
+    /// Fails what is read or written once it is to end; a call that is open holds nothing open then.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.end.as_mut().poll(cx).is_ready() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+}
+
 impl AsyncRead for Alive {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for Alive {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -335,6 +415,17 @@ mod tests {
             backoff.begin_anew();
             assert!(backoff.next(chance) <= FIRST);
         }
+    }
+
+    #[test]
+    fn a_renewal_is_due_by_the_age_and_by_the_time_that_nobody_sets() {
+        let [zero, one, two, ten] = [0, 1, 2, 10].map(Duration::from_secs);
+        assert_eq!(time_left(ten, Some(two), one), ten - two);
+        // The wall clock was set back by less, and by more, than its age.
+        assert_eq!(time_left(ten, Some(zero), two), ten - two);
+        assert_eq!(time_left(ten, None, zero), zero);
+        // The machine slept, or the daemon did not run.
+        assert_eq!(time_left(two, Some(ten), one), zero);
     }
 
     #[test]

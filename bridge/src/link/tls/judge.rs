@@ -148,6 +148,13 @@ impl ClientCertVerifier for Judged {
     }
 }
 
+/// Whether the other end refuses this end's certificate as one that has ended, or not begun.
+pub(crate) fn is_refused_as_expired(error: &io::Error) -> bool {
+    use rustls::{AlertDescription::CertificateExpired, Error};
+    let error = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    matches!(error, Some(Error::AlertReceived(CertificateExpired)))
+}
+
 /// Why a handshake failed, for a person: of an accepting end, or of a connecting one.
 pub(crate) fn why(error: &io::Error) -> String {
     use rustls::{AlertDescription as Alert, Error, PeerIncompatible};

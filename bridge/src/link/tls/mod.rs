@@ -23,7 +23,7 @@ use rustls::{
 };
 
 pub(crate) use files::{Authority, Identity};
-pub(crate) use judge::{Judge, Refused, Shown, holder, why};
+pub(crate) use judge::{Judge, Refused, Shown, holder, is_refused_as_expired, why};
 pub(crate) use kept::{Files, Kept};
 pub(crate) use validity::Validity;
 
