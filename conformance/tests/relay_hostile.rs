@@ -63,7 +63,7 @@ impl Fake {
         let own = self.authority.sign(|params| of_client(params, &name))?;
         let record = serde_json::json!({
             "form": 1, "url": format!("https://{}", self.address()?), "environment_id": "env-1", "proxy": null,
-            "renew_after_ms": 9_999_999_999_999_i64, "not_after_ms": 9_999_999_999_999_i64,
+            "received_ms": 1_700_000_000_000_i64, "renew_in_ms": 9_000_000_000_000_i64, "not_after_ms": 9_999_999_999_999_i64,
         });
         for (name, text) in [
             ("key.pem", &*own.key),
