@@ -71,7 +71,8 @@ where
     F: AsyncFnOnce(&mut Rig) -> anyhow::Result<()>,
 {
     let Err(why) = may_switch() else {
-        return scenario(name, rules, Setup::outer().of(harness).reachable_for(USER).with(more), run);
+        let setup = Setup::outer().of(harness).reachable_for(USER).with(more);
+        return scenario(name, rules, if name == "user_served" { setup.serving_processes() } else { setup }, run);
     };
     println!("LEFT OUT: {name}: {why}");
     let text = refused(&USER.to_string());

@@ -43,7 +43,7 @@ fn environment(seen: &Observed) -> anyhow::Result<Value> {
 
 fn a_server_has_its_variables_and_no_others(harness: Harness) {
     let rules = ["R-MCP-3", "R-MCP-4", "R-SEC-2", "R-CAN-2", "R-CAN-4"];
-    let mut setup = Setup::outer().of(harness).needing(v1::Capability::McpHttpTools);
+    let mut setup = Setup::outer().of(harness).needing(v1::Capability::McpHttpTools).serving_processes();
     setup.environment = vec![("CANARY".into(), "of-the-daemon-canary".into())];
     scenario("mcp_stdio", &rules, setup, async |rig| {
         rig.place()

@@ -185,6 +185,17 @@ impl Setup {
         Self { only: Some(reason), ..self }
     }
 
+    /// The same for a scenario of MCP servers that are processes: of the agents behind ACP one takes none, so that it is the other one's own.
+    #[must_use]
+    pub fn serving_processes(self) -> Self {
+        match self.harness {
+            Harness::Opencode => {
+                Self { for_each: false, ..self }.only("MiniMax Code takes no MCP server that is a process")
+            }
+            _ => self,
+        }
+    }
+
     /// The same without the credential gateway: the Harness holds the model key itself.
     #[must_use]
     pub fn without_gateway(self) -> Self {
