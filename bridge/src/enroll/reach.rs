@@ -152,13 +152,13 @@ mod tests {
 
     #[test]
     fn a_proxy_has_one_form() {
-        assert_eq!("http://proxy.test:3128".parse::<Proxy>().unwrap().to_string(), "http://proxy.test:3128");
+        assert_eq!("http://gate.example:3128".parse::<Proxy>().unwrap().to_string(), "http://gate.example:3128");
         for wrong in [
             "",
-            "proxy.test:3128",
-            "https://proxy.test:1",
-            "http://proxy.test",
-            "http://u:p@proxy.test:1",
+            "gate.example:3128",
+            "https://gate.example:1",
+            "http://gate.example",
+            "http://u:p@gate.example:1",
             "http://p:1/x",
         ] {
             assert!(wrong.parse::<Proxy>().is_err(), "{wrong}");

@@ -50,10 +50,13 @@ pub(crate) fn at_once(stream: &tokio::net::TcpStream) {
     }
 }
 
+/// Between two tries to take a connection where the system refuses one.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// The system gives no connection. Out of descriptors, most likely: what is open goes on, and the next one gets its turn.
 pub(crate) async fn refused_by_system(error: &std::io::Error) {
     tracing::error!(%error, "a connection could not be accepted");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(AGAIN).await;
 }
 
 /// How many connections there may be at once: so many, or half as many as the process may have open files where that is less. It opens other files as well.
